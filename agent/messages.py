@@ -1,0 +1,100 @@
+"""The conversation as a provider needs it: messages and their blocks. Pure values.
+
+Nothing here is stored. A transcript folds events into these; a provider turns these into its own
+request format. `provider_data` is opaque: it came from a provider and only goes back to one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """What the assistant says."""
+
+    block_id: str
+    text: str
+    provider_data: Any = None
+
+
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
+    """What the assistant thought; never part of the answer."""
+
+    block_id: str
+    text: str
+    provider_data: Any = None
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as the model asked for it."""
+
+    block_id: str
+    tool_call_id: str
+    """Unique in the session. Inside a provider's reply: the provider's own id, perhaps empty."""
+    index: int
+    """Its place among the calls of the reply: 0, 1, 2 …"""
+    name: str
+    arguments: dict[str, Any] | None
+    """None when the model sent something that is not a JSON object: never executed."""
+    raw_arguments: str = ""
+    """What the model sent instead, when `arguments` is None."""
+    problem: str = ""
+    """Why `arguments` is None, in words for the model."""
+    provider_data: Any = None
+
+
+Block = Text | Reasoning | ToolCall
+
+
+class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
+    blocks: tuple[Block, ...]
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+
+
+class ToolMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one call. Every call of an assistant message is followed by exactly one."""
+
+    tool_call_id: str
+    name: str
+    content: str
+
+
+Message = UserMessage | AssistantMessage | ToolMessage
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one model call."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    """Part of `output_tokens`."""
+    cached_tokens: int = 0
+    """Part of `input_tokens`."""
+    estimated: bool = False
+    """The provider did not say; we counted characters."""
+
+    @property
+    def total(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete model reply. Blocks stand in the order in which they were opened."""
+
+    blocks: tuple[Block, ...]
+    finish_reason: str
+    usage: Usage

@@ -1,0 +1,59 @@
+"""The seam to models: one request in, deltas out, exactly one reply at the end.
+
+A provider makes one attempt and says with typed errors how it failed; trying again is the loop's
+business, because every attempt is an event that people see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agent.events import Delta
+from agent.messages import Message, Reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolDefinition:
+    """What the model is told about a tool."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments object."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """Everything that a model call depends on."""
+
+    system: str
+    """The one system message; always first."""
+    messages: Sequence[Message]
+    tools: Sequence[ToolDefinition]
+    step: int
+    """Written into every delta."""
+    new_block_id: Callable[[], str] = field(repr=False)
+    """Block ids are ours, not the provider's."""
+
+
+class Provider(Protocol):
+    """A model that can be asked."""
+
+    model: str
+    """Its name, as shown to people."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Reply]:
+        """Ask once. Yields deltas as they arrive (each at most 512 characters, offsets counted in
+        code points from 0 per block), then exactly one `Reply` whose blocks carry the same block
+        ids and whose texts are the sums of their deltas.
+
+        Raises `ProviderError` for every failure of the other side: never an httpx, JSON or Unicode
+        error, never with a key in its message. Closing the iterator closes the connection.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of what this provider alone holds."""
+        ...

@@ -1,0 +1,40 @@
+"""Text that every store and every wire accepts.
+
+PostgreSQL refuses NUL, UTF-8 refuses lone surrogates, and both reach us from models and files.
+Whatever enters the system from outside passes `clean()` or `clean_json()` once, at its edge.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+MAX_DEPTH = 64
+"""Deeper JSON than this is refused: no tool needs it and recursion has an end."""
+
+
+def clean(text: str) -> str:
+    """Pair split surrogates, replace lone ones and NUL by U+FFFD."""
+    if not _UNSTORABLE.search(text):
+        return text
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _UNSTORABLE.sub("\ufffd", joined)
+
+
+def clean_json(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """The same for every string and key of a JSON value. Raises ValueError when nested too deep."""
+    if isinstance(value, str):
+        return clean(value)
+    if depth == 0 and isinstance(value, dict | list):
+        raise ValueError(f"JSON nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        return {clean(str(key)): clean_json(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_json(item, depth - 1) for item in value]
+    return value
+
+
+def cut(text: str, limit: int, marker: str = "…") -> str:
+    """`text`, or its first `limit` characters with a marker that says that it was cut."""
+    return text if len(text) <= limit else text[: max(0, limit - len(marker))] + marker

@@ -1,0 +1,60 @@
+"""The product's settings as one typed value; `config.env` reads it from the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from django.conf import settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conf:
+    """Field names are the environment's, without the `PILOTHOUSE_` prefix and in lower case."""
+
+    var_dir: Path
+    """State that is not the database: audit key, locks, workspaces."""
+    audit_key: bytes
+    """HMAC key of the hash chains."""
+    workspaces_dir: Path
+    public_url: str = "http://127.0.0.1:8000"
+
+    llm_provider: str = "openai"
+    """openai or scripted"""
+    llm_base_url: str = ""
+    llm_api_key: str = ""
+    llm_model: str = ""
+    llm_stream: bool = True
+    llm_connect_seconds: float = 10
+    llm_first_byte_seconds: float = 120
+    llm_idle_seconds: float = 60
+    demo_model: bool = False
+    """With no other model: play the scripted demo."""
+
+    max_agent_steps: int = 12
+    max_task_seconds: float = 300
+    max_task_tokens: int | None = None
+    max_task_cost: float | None = None
+
+    mode: str = "ask"
+    """ask, deny or read_only: for chat, api, agui, command"""
+    unattended_mode: str = "ask"
+    """The same for webhook and cron."""
+    approval_ttl_seconds: float = 1800
+    repeat_limit: int = 6
+    """So many identical calls in a row become a question; 0 = off."""
+
+    max_active_runs: int = 256
+    max_queued_per_user: int = 100
+    drain_seconds: float = 5
+    lease_seconds: float = 6
+    watch_seconds: float = 0.5
+
+    sse_heartbeat_seconds: float = 15
+    delta_flush_ms: int = 40
+
+
+def conf() -> Conf:
+    """The settings in force."""
+    return cast(Conf, settings.PILOTHOUSE)

@@ -1,0 +1,356 @@
+"""What is durable: the rows behind sessions, tasks, their events, approvals and tokens.
+
+Status columns move only through `tasks.lifecycle` and `tasks.approvals`; `TaskEvent` rows are
+written only by `tasks.events`. Everything a URL names has a UUID.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+
+class Workspace(models.Model):
+    """The one folder that a session's tools may touch."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    name = models.CharField(max_length=100)
+    root = models.CharField(max_length=1024, unique=True)
+    """A real, absolute path; never nested in another workspace's root."""
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="workspaces"
+    )
+    instructions = models.TextField(blank=True)
+    """The owner's standing instructions; always in the prompt."""
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["created_at", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "name"], name="workspace_name_per_owner")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Member(models.Model):
+    """Somebody beside the owner who may see, use or decide in a workspace."""
+
+    class Role(models.TextChoices):
+        VIEWER = "viewer"  # reads sessions and tasks
+        MEMBER = "member"  # creates and steers tasks too
+        APPROVER = "approver"  # decides approvals too
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="members")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships"
+    )
+    role = models.CharField(max_length=16, choices=Role)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "user"], name="one_role_per_workspace"),
+            models.CheckConstraint(
+                condition=Q(role__in=["viewer", "member", "approver"]), name="member_role_valid"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.role}"
+
+
+class Session(models.Model):
+    """A lasting conversation with an owner and a workspace."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="sessions"
+    )
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="sessions")
+    title = models.CharField(max_length=200, blank=True)
+    archived = models.BooleanField(default=False)
+    hidden = models.BooleanField(default=False)
+    """Deleted for its owner; the log stays."""
+    last_position = models.BigIntegerField(default=0)
+    """Position of the session's newest event; moves only inside an append."""
+    forked_from = models.ForeignKey(
+        "Task", null=True, blank=True, on_delete=models.PROTECT, related_name="forks"
+    )
+    forked_at_sequence = models.BigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-updated_at", "-id"]
+        indexes = [models.Index(fields=["owner", "-updated_at"], name="session_owner_recent")]
+
+    def __str__(self) -> str:
+        return self.title or str(self.id)
+
+
+class Task(models.Model):
+    """One request with a status and an end."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"  # waits for its turn
+        RUNNING = "running"  # a runner holds its lease
+        WAITING_APPROVAL = "waiting_approval"  # stopped; a person decides, or the next run begins
+        COMPLETED = "completed"  # terminal: there is a final answer
+        FAILED = "failed"  # terminal: `error` says why
+        CANCELLED = "cancelled"  # terminal: a person stopped it
+        BUDGET_EXCEEDED = "budget_exceeded"  # terminal: a limit stopped it
+
+    class Trigger(models.TextChoices):
+        CHAT = "chat"
+        API = "api"
+        AGUI = "agui"
+        WEBHOOK = "webhook"
+        CRON = "cron"
+        COMMAND = "command"
+
+    TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BUDGET_EXCEEDED})
+    OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING_APPROVAL})
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="tasks")
+    goal = models.TextField()
+    status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
+    trigger = models.CharField(max_length=16, choices=Trigger)
+    mode = models.CharField(max_length=16, blank=True)
+    """What the request asked for; it can only tighten what the server says."""
+    follow_up_of = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="follow_ups"
+    )
+    run = models.PositiveIntegerField(default=0)
+    """The fence: +1 at every start, resume and takeover; a runner writes only under its own."""
+    last_sequence = models.BigIntegerField(default=0)
+    last_hash = models.CharField(max_length=64, blank=True)
+    """Head of the hash chain, hex."""
+    first_position = models.BigIntegerField(default=0)
+    """Position of its `task_created`: its place in the session's queue."""
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    final_answer = models.TextField(blank=True)
+    error = models.JSONField(null=True, blank=True)
+    """{code, message, hint} of a failed or over-budget task."""
+    steps = models.PositiveIntegerField(default=0)
+    usage = models.JSONField(default=dict, blank=True)
+    cost = models.DecimalField(max_digits=14, decimal_places=6, null=True, blank=True)
+    lease_worker = models.CharField(max_length=200, blank=True)
+    """host:pid of the process that holds it."""
+    lease_expires_at = models.DateTimeField(null=True, blank=True)
+    idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # noqa: DJ001 - NULLs are distinct in the unique constraint
+    idempotency_digest = models.CharField(max_length=64, blank=True)
+    """SHA-256 of the request body that the key stands for."""
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="tasks"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    status__in=[
+                        "queued",
+                        "running",
+                        "waiting_approval",
+                        "completed",
+                        "failed",
+                        "cancelled",
+                        "budget_exceeded",
+                    ]
+                ),
+                name="task_status_valid",
+            ),
+            models.UniqueConstraint(
+                fields=["created_by", "idempotency_key"], name="task_idempotency_per_owner"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["session", "first_position"], name="task_in_session"),
+            models.Index(fields=["created_by", "-created_at"], name="task_owner_recent"),
+            models.Index(
+                fields=["status", "lease_expires_at"],
+                name="task_open",
+                condition=Q(status__in=["queued", "running", "waiting_approval"]),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.goal[:60]} ({self.status})"
+
+
+class TaskEvent(models.Model):
+    """One stored fact. Written once, never changed."""
+
+    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="events")
+    sequence = models.BigIntegerField()
+    """1, 2, 3 … per task, without gaps."""
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="events")
+    position = models.BigIntegerField()
+    """1, 2, 3 … per session, without gaps."""
+    type = models.CharField(max_length=32)
+    payload = models.TextField()
+    """Canonical JSON, exactly as hashed."""
+    created_at = models.DateTimeField()
+    """Whole milliseconds."""
+    hash = models.CharField(max_length=64)
+    """HMAC-SHA256 over the previous hash and this event, hex."""
+
+    class Meta:
+        ordering = ["task", "sequence"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "sequence"], name="event_sequence_unique"),
+            models.UniqueConstraint(fields=["session", "position"], name="event_position_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.sequence} {self.type}"
+
+
+class Approval(models.Model):
+    """A pending question to a person about one call, and its answer."""
+
+    class Kind(models.TextChoices):
+        CALL = "call"  # may this call run?
+        UNKNOWN_EFFECT = "unknown_effect"  # did it happen before the crash?
+        QUESTION = "question"  # the agent asks
+        LIMIT = "limit"  # as much again?
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        APPROVED = "approved"
+        REJECTED = "rejected"
+        EXPIRED = "expired"  # nobody answered; counts as rejected
+        STALE = "stale"  # the target changed; `replaced_by` asks anew
+        CANCELLED = "cancelled"  # the task was stopped
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="approvals")
+    kind = models.CharField(max_length=16, choices=Kind)
+    step = models.PositiveIntegerField()
+    tool_call_id = models.CharField(max_length=200)
+    tool = models.CharField(max_length=100)
+    capability = models.CharField(max_length=100)
+    risk = models.CharField(max_length=16)
+    arguments = models.JSONField()
+    arguments_digest = models.CharField(max_length=64, blank=True)
+    target_digest = models.CharField(max_length=64, blank=True)
+    diff = models.TextField(blank=True)
+    options = models.JSONField(default=list, blank=True)
+    reason = models.TextField(blank=True)
+    rule = models.TextField(blank=True)
+    status = models.CharField(max_length=16, choices=Status, default=Status.PENDING)
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    resolved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    reply_digest = models.CharField(max_length=64, blank=True)
+    """SHA-256 of the reply that won: the same person repeating it gets the stored answer."""
+    comment = models.TextField(blank=True)
+    answer = models.TextField(blank=True)
+    edited_arguments = models.JSONField(null=True, blank=True)
+    scope = models.CharField(max_length=16, default="once")
+    replaced_by = models.OneToOneField(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaces"
+    )
+
+    class Meta:
+        ordering = ["created_at", "id"]
+        permissions = [("resolve_approval", "Can decide approvals of every workspace")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    status__in=["pending", "approved", "rejected", "expired", "stale", "cancelled"]
+                ),
+                name="approval_status_valid",
+            ),
+            models.UniqueConstraint(
+                fields=["task", "tool_call_id", "kind"],
+                condition=Q(status="pending"),
+                name="one_pending_approval_per_call",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["expires_at"], name="approval_pending", condition=Q(status="pending")
+            ),
+            models.Index(fields=["task", "status"], name="approval_of_task"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool} ({self.status})"
+
+
+class Artifact(models.Model):
+    """A file that a run made for the person."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="artifacts")
+    path = models.CharField(max_length=1024)
+    """Relative to the workspace's root."""
+    size = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    media_type = models.CharField(max_length=100)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["created_at", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "path"], name="artifact_path_per_task")
+        ]
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class ApiToken(models.Model):
+    """A bearer token. Only its hash is kept."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens"
+    )
+    name = models.CharField(max_length=100, blank=True)
+    prefix = models.CharField(max_length=16)
+    """The first characters, to recognise it by."""
+    digest = models.CharField(max_length=64, unique=True)
+    """SHA-256 of the token, hex: it has 256 random bits, so no salt is needed."""
+    scopes = models.JSONField(default=list)
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}… ({self.name})"
+
+
+class SignInLink(models.Model):
+    """A one-time sign-in link: single use, short-lived, hash stored."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    digest = models.CharField(max_length=64, unique=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-expires_at"]
+
+    def __str__(self) -> str:
+        return f"for {self.user_id} until {self.expires_at:%H:%M}"
