@@ -38,3 +38,17 @@ def clean_json(value: Any, depth: int = MAX_DEPTH) -> Any:
 def cut(text: str, limit: int, marker: str = "…") -> str:
     """`text`, or its first `limit` characters with a marker that says that it was cut."""
     return text if len(text) <= limit else text[: max(0, limit - len(marker))] + marker
+
+
+def mark_untrusted(text: str, source: str) -> str:
+    """Wrap text that came from outside, so that the model can tell data from instructions."""
+    inner = text.replace("</untrusted", "<\\/untrusted")
+    return f'<untrusted source="{source}">\n{inner}\n</untrusted>'
+
+
+def unmark(text: str) -> str:
+    """What `mark_untrusted` wrapped."""
+    if not text.startswith("<untrusted ") or not text.endswith("\n</untrusted>"):
+        return text
+    inner = text[text.index("\n") + 1 : -len("\n</untrusted>")]
+    return inner.replace("<\\/untrusted", "</untrusted")

@@ -1,0 +1,23 @@
+"""The system prompt, built anew for every model call from values that the caller knows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def _template(name: str) -> str:
+    return files("agent.prompts").joinpath(name).read_text(encoding="utf-8")
+
+
+def system_prompt(*, now: datetime, workspace: str, instructions: str = "") -> str:
+    """`now` must be aware: the model is told date and time zone."""
+    standing = instructions.strip() or "None."
+    return _template("system.md").format(
+        date=f"{now:%A, %Y-%m-%d}",
+        zone=now.tzname() or "UTC",
+        workspace=workspace,
+        instructions=standing,
+    )
