@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
@@ -53,6 +54,12 @@ class Conf:
 
     sse_heartbeat_seconds: float = 15
     delta_flush_ms: int = 40
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port of `public_url`."""
+        parts = urlsplit(self.public_url)
+        return f"{parts.scheme}://{parts.netloc}"
 
 
 def conf() -> Conf:

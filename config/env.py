@@ -1,0 +1,333 @@
+"""Reads the environment, and `.env` in the project root, into typed values.
+
+Every setting is known by name: a typo in a name or in a value stops the start with one sentence
+that names the variable and says what to write. The environment wins over `.env`. Key files that
+the environment does not replace are made once, whoever starts first.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+from tasks.conf import Conf
+
+ROOT = Path(__file__).resolve().parent.parent
+MODES = ("ask", "deny", "read_only")
+PROVIDERS = ("openai", "scripted")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+PREFIX = "PILOTHOUSE_"
+
+KEY_BYTES = 32
+NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
+    "MAX_AGENT_STEPS": (int, 1),
+    "MAX_TASK_SECONDS": (float, 1),
+    "MAX_TASK_TOKENS": (int, 1),
+    "MAX_TASK_COST": (float, 0),
+    "APPROVAL_TTL_SECONDS": (float, 1),
+    "REPEAT_LIMIT": (int, 0),
+    "LLM_CONNECT_SECONDS": (float, 0.1),
+    "LLM_FIRST_BYTE_SECONDS": (float, 0.1),
+    "LLM_IDLE_SECONDS": (float, 0.1),
+    "MAX_ACTIVE_RUNS": (int, 1),
+    "MAX_QUEUED_PER_USER": (int, 1),
+    "DRAIN_SECONDS": (float, 0),
+    "SSE_HEARTBEAT_SECONDS": (float, 0.1),
+    "DELTA_FLUSH_MS": (int, 0),
+}
+"""Numeric settings with their type and least value."""
+WORDS = frozenset(
+    {
+        "AUDIT_KEY",
+        "DEMO_MODEL",
+        "HOST",
+        "LLM_API_KEY",
+        "LLM_BASE_URL",
+        "LLM_MODEL",
+        "LLM_PROVIDER",
+        "LLM_STREAM",
+        "MODE",
+        "PORT",
+        "PUBLIC_URL",
+        "UNATTENDED_MODE",
+        "VAR_DIR",
+        "WORKSPACES_DIR",
+    }
+)
+"""The settings that are not numbers."""
+NOT_YET = {
+    "REDIS_URL": "scale-out over Redis is not in this version; unset it to run as one process",
+    "PILOTHOUSE_SKILLS_DIR": "skills are not in this version; unset it",
+    "PILOTHOUSE_MCP_SERVERS": "MCP servers are not in this version; unset it",
+    "PILOTHOUSE_ENABLE_SHELL": "run_command is not in this version; unset it",
+    "PILOTHOUSE_ENABLE_WEB": "fetch_url is not in this version; unset it",
+}
+"""Settings of the design that this version refuses rather than ignores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What the settings module needs from outside."""
+
+    conf: Conf
+    secret_key: str
+    debug: bool
+    allowed_hosts: list[str]
+    database: dict[str, Any]
+    """A `DATABASES` entry."""
+
+    @property
+    def https(self) -> bool:
+        return self.conf.public_url.startswith("https://")
+
+
+def read(environ_: Mapping[str, str] = os.environ, root: Path = ROOT) -> Environment:
+    """The whole configuration. Raises ImproperlyConfigured with one sentence."""
+    env = _Reader(environ_, root)
+    env.check_names()
+    var_dir = _directory(env.path("PILOTHOUSE_VAR_DIR", "var"), "PILOTHOUSE_VAR_DIR")
+    public_url = _public_url(env)
+    return Environment(
+        conf=_conf(env, var_dir, public_url),
+        secret_key=env.text("SECRET_KEY") or key_file(var_dir / "secret.key", "SECRET_KEY"),
+        debug=env.flag("DEBUG", False),
+        allowed_hosts=_hosts(env, public_url),
+        database=_database(env, var_dir),
+    )
+
+
+def key_file(path: Path, name: str) -> str:
+    """The key in the file, made now if there is none: 64 hex digits, readable by us alone.
+
+    Two processes may start at once: each writes a whole file of its own and tries to link it to
+    the name. The first link stands, and the loser reads the winner's key.
+    """
+    if not path.exists():
+        _link_new_key(path, name)
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImproperlyConfigured(f"{name}: cannot read {path} ({error}).") from error
+    if not re.fullmatch(r"[0-9a-f]{64}", key):
+        raise ImproperlyConfigured(
+            f"{name}: {path} does not hold 64 hexadecimal digits; restore it from a backup."
+        )
+    return key
+
+
+def _link_new_key(path: Path, name: str) -> None:
+    try:
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # mode 0600
+        try:
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(KEY_BYTES) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, path)
+        except FileExistsError:
+            pass  # another process got there first; its key is the key
+        finally:
+            Path(draft).unlink()
+    except OSError as error:
+        raise ImproperlyConfigured(f"{name}: cannot make {path} ({error}).") from error
+
+
+class _Reader:
+    """Typed access to one environment; every complaint names its variable."""
+
+    def __init__(self, environ_: Mapping[str, str], root: Path) -> None:
+        class Merged(environ.Env):  # type: ignore[misc] # the library is untyped
+            ENVIRON = dict(environ_)  # its class attribute; never the process's own
+
+        if (root / ".env").is_file():
+            Merged.read_env(root / ".env")
+        self.root = root
+        self.values: dict[str, str] = Merged.ENVIRON
+        self.db_url: Callable[..., dict[str, Any]] = Merged.db_url_config
+
+    def check_names(self) -> None:
+        for name in sorted(self.values):
+            if self.values[name] and name in NOT_YET:
+                raise ImproperlyConfigured(f"{name}: {NOT_YET[name]}.")
+            if name.startswith(PREFIX) and name not in NOT_YET:
+                _known(name)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.values.get(name, "").strip() or default
+
+    def path(self, name: str, default: str) -> Path:
+        return self.root / Path(self.text(name, default)).expanduser()
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name).lower()
+        if text in ("1", "true", "yes", "on"):
+            return True
+        if text in ("0", "false", "no", "off"):
+            return False
+        if text:
+            raise ImproperlyConfigured(f"{name}: write 1 or 0, not {text!r}.")
+        return default
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        text = self.text(name, default)
+        if text not in choices:
+            allowed = ", ".join(choices[:-1]) + f" or {choices[-1]}"
+            raise ImproperlyConfigured(f"{name}: write {allowed}, not {text!r}.")
+        return text
+
+    def number(self, name: str, kind: type[int] | type[float], least: float) -> float | None:
+        text = self.text(name)
+        if not text:
+            return None
+        noun = "a whole number" if kind is int else "a number"
+        try:
+            value = kind(text)
+        except ValueError:
+            raise ImproperlyConfigured(f"{name}: write {noun}, not {text!r}.") from None
+        if not least <= value < float("inf"):
+            raise ImproperlyConfigured(f"{name}: write {noun} of at least {least:g}, not {text!r}.")
+        return value
+
+    def url(self, name: str, default: str = "") -> str:
+        text = self.text(name, default).rstrip("/")
+        if not text:
+            return ""
+        try:
+            parts = urlsplit(text)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname)
+            _ = parts.port
+        except ValueError:
+            good = False
+        if not good:
+            raise ImproperlyConfigured(
+                f"{name}: write a URL like https://host.example, not {text!r}."
+            )
+        return text
+
+
+def _known(name: str) -> None:
+    names = {PREFIX + word for word in WORDS | NUMBERS.keys()}
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else "; .env.example lists all of them."
+    raise ImproperlyConfigured(f"{name}: there is no such setting{hint}")
+
+
+def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
+    numbers = {
+        name.lower(): value
+        for name, (kind, least) in NUMBERS.items()
+        if (value := env.number(PREFIX + name, kind, least)) is not None
+    }
+    built = Conf(
+        var_dir=var_dir,
+        audit_key=_audit_key(env, var_dir),
+        workspaces_dir=env.path("PILOTHOUSE_WORKSPACES_DIR", str(var_dir / "workspaces")),
+        public_url=public_url,
+        llm_provider=env.choice("PILOTHOUSE_LLM_PROVIDER", PROVIDERS, "openai"),
+        llm_base_url=env.url("PILOTHOUSE_LLM_BASE_URL"),
+        llm_api_key=env.text("PILOTHOUSE_LLM_API_KEY"),
+        llm_model=env.text("PILOTHOUSE_LLM_MODEL"),
+        llm_stream=env.flag("PILOTHOUSE_LLM_STREAM", True),
+        demo_model=env.flag("PILOTHOUSE_DEMO_MODEL", False),
+        mode=env.choice("PILOTHOUSE_MODE", MODES, "ask"),
+        unattended_mode=env.choice("PILOTHOUSE_UNATTENDED_MODE", MODES, "ask"),
+        **numbers,  # type: ignore[arg-type] # NUMBERS has the type of each field
+    )
+    if built.llm_base_url and not built.llm_model:
+        raise ImproperlyConfigured(
+            "PILOTHOUSE_LLM_MODEL: name the model to ask for at PILOTHOUSE_LLM_BASE_URL."
+        )
+    return built
+
+
+def _audit_key(env: _Reader, var_dir: Path) -> bytes:
+    text = env.text("PILOTHOUSE_AUDIT_KEY")
+    if text and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise ImproperlyConfigured(
+            "PILOTHOUSE_AUDIT_KEY: write 64 hexadecimal digits (openssl rand -hex 32)."
+        )
+    return bytes.fromhex(text or key_file(var_dir / "audit.key", "PILOTHOUSE_AUDIT_KEY"))
+
+
+def _public_url(env: _Reader) -> str:
+    """Where browsers find us; by default, where `make run` listens."""
+    host = env.text("PILOTHOUSE_HOST", "127.0.0.1")
+    reachable = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    port = env.text("PILOTHOUSE_PORT") or env.text("PORT", "8000")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        name = "PILOTHOUSE_PORT" if env.text("PILOTHOUSE_PORT") else "PORT"
+        raise ImproperlyConfigured(f"{name}: write a port number, not {port!r}.")
+    bracketed = f"[{reachable}]" if ":" in reachable else reachable
+    url = env.url("PILOTHOUSE_PUBLIC_URL", f"http://{bracketed}:{port}")
+    if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:
+        raise ImproperlyConfigured(
+            "PILOTHOUSE_PUBLIC_URL: plain http is for loopback only; write the https:// address"
+            " under which people reach this server."
+        )
+    return url
+
+
+def _hosts(env: _Reader, public_url: str) -> list[str]:
+    text = env.text("ALLOWED_HOSTS")
+    if text:
+        return [host.strip() for host in text.split(",") if host.strip()]
+    host = urlsplit(public_url).hostname or ""
+    own = f"[{host}]" if ":" in host else host
+    return sorted({"localhost", "127.0.0.1", "[::1]", own})
+
+
+def _database(env: _Reader, var_dir: Path) -> dict[str, Any]:
+    text = env.text("DATABASE_URL") or f"sqlite:///{var_dir / 'pilothouse.sqlite3'}"
+    try:
+        entry = env.db_url(text)
+    except (ValueError, KeyError, ImproperlyConfigured):
+        entry = {}
+    match entry.get("ENGINE"):
+        case "django.db.backends.sqlite3":
+            return _sqlite(env, entry)
+        case "django.db.backends.postgresql":
+            return {**entry, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+        case _:
+            raise ImproperlyConfigured(
+                "DATABASE_URL: write postgres://user:password@host/name or sqlite:////a/path."
+            )
+
+
+def _sqlite(env: _Reader, entry: dict[str, Any]) -> dict[str, Any]:
+    """WAL, and transactions that take the write lock at once: readers never wait for a writer."""
+    if entry["NAME"] in ("", ":memory:"):
+        raise ImproperlyConfigured(
+            "DATABASE_URL: an SQLite database must be a file; write sqlite:////a/path."
+        )
+    return {
+        **entry,
+        "NAME": str(env.root / entry["NAME"]),
+        "CONN_MAX_AGE": None,  # connections live as long as the few threads that use them
+        "OPTIONS": {
+            "timeout": 20,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
+            " PRAGMA foreign_keys=ON",
+        },
+    }
+
+
+def _directory(path: Path, name: str) -> Path:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(f"{name}: cannot make the folder {path} ({error}).") from error
+    return path.resolve()

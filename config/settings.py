@@ -1,0 +1,109 @@
+"""Django's settings. What may differ between installations comes from `config.env`."""
+
+from __future__ import annotations
+
+from config.env import ROOT, read
+
+_environment = read()
+
+PILOTHOUSE = _environment.conf
+"""Read it through `tasks.conf.conf()`."""
+
+SECRET_KEY = _environment.secret_key
+DEBUG = _environment.debug
+ALLOWED_HOSTS = _environment.allowed_hosts
+
+INSTALLED_APPS = [
+    "daphne",  # first: its runserver is the ASGI one
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "ninja",  # serves the assets of the API's docs page itself
+    "tasks",
+]
+
+MIDDLEWARE = [
+    "config.middleware.static_files",
+    "config.middleware.api_headers",
+    "config.middleware.Security",
+    "config.middleware.Sessions",
+    "config.middleware.Common",
+    "config.middleware.Csrf",
+    "config.middleware.Authentication",
+    "config.middleware.Messages",
+    "config.middleware.FrameOptions",
+]
+
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": _environment.database}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels.layers.InMemoryChannelLayer",
+        "CONFIG": {"capacity": 10_000},  # a full channel raises; messages are only wake-ups
+    }
+}
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "/"
+
+SESSION_COOKIE_SECURE = _environment.https
+CSRF_COOKIE_SECURE = _environment.https
+CSRF_TRUSTED_ORIGINS = [PILOTHOUSE.origin]
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if _environment.https else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _environment.https else None
+X_FRAME_OPTIONS = "DENY"
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [folder for folder in (ROOT / "static",) if folder.is_dir()]
+WHITENOISE_USE_FINDERS = True  # files are served from where they lie: no collecting step
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"task": {"()": "config.logging.TaskFilter"}},
+    "formatters": {
+        "line": {"format": "{asctime} {levelname} {name}{task} {message}", "style": "{"}
+    },
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "filters": ["task"], "formatter": "line"}
+    },
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {
+        "django": {"handlers": [], "level": "INFO"},
+        "django.server": {"handlers": [], "level": "INFO", "propagate": True},
+        "daphne": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,12 @@
+"""Where each path leads."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("", include("streaming.urls")),
+    path("", include("tasks.urls")),
+]
