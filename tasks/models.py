@@ -130,7 +130,9 @@ class Task(models.Model):
     """The fence: +1 at every start, resume and takeover; a runner writes only under its own."""
     last_sequence = models.BigIntegerField(default=0)
     last_hash = models.CharField(max_length=64, blank=True)
-    """Head of the hash chain, hex."""
+    """Head of the hash chain, hex; empty before the first event."""
+    last_event_at = models.DateTimeField(null=True, blank=True)
+    """When its newest event was stored; the next one is never dated earlier."""
     first_position = models.BigIntegerField(default=0)
     """Position of its `task_created`: its place in the session's queue."""
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
@@ -194,10 +196,15 @@ class Task(models.Model):
 class TaskEvent(models.Model):
     """One stored fact. Written once, never changed."""
 
-    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="events")
+    # No index of their own: both unique constraints below begin with these columns.
+    task = models.ForeignKey(
+        Task, on_delete=models.PROTECT, related_name="events", db_index=False
+    )
     sequence = models.BigIntegerField()
     """1, 2, 3 … per task, without gaps."""
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="events")
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="events", db_index=False
+    )
     position = models.BigIntegerField()
     """1, 2, 3 … per session, without gaps."""
     type = models.CharField(max_length=32)

@@ -1,0 +1,68 @@
+"""The life of a task: one table of allowed moves and one compare-and-swap.
+
+A status changes nowhere else. `move()` belongs into a command of `tasks.writer`, beside the events
+that report it; when it answers False somebody else was faster and nothing was changed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from tasks.models import Task
+
+_S = Task.Status
+
+MOVES: dict[Task.Status, frozenset[Task.Status]] = {
+    _S.QUEUED: frozenset({_S.RUNNING, _S.CANCELLED, _S.FAILED}),
+    _S.RUNNING: frozenset({_S.RUNNING, _S.WAITING_APPROVAL, *Task.TERMINAL}),
+    # running → running is a takeover: only for who names it, see `sources()`
+    _S.WAITING_APPROVAL: frozenset({_S.RUNNING, _S.CANCELLED, _S.FAILED, _S.BUDGET_EXCEEDED}),
+    _S.COMPLETED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+    _S.BUDGET_EXCEEDED: frozenset(),
+}
+"""From → to."""
+
+
+def sources(to: Task.Status) -> frozenset[Task.Status]:
+    """Where a task may come from. A takeover is never meant by accident, so `to` itself is not in it."""
+    return frozenset(frm for frm, allowed in MOVES.items() if to in allowed and frm != to)
+
+
+def move(
+    task_id: str | uuid.UUID,
+    *,
+    to: Task.Status,
+    frm: Collection[Task.Status] | None = None,
+    run: int | None = None,
+    **changes: Any,
+) -> bool:
+    """Set the status, if it is one of `frm` (default: every allowed one) and `run` owns the task.
+
+    `changes` are further fields. A terminal status also sets `finished_at`; every status but
+    running also releases the lease. True: the move is ours. ValueError: the table forbids it.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("A status moves inside a command, together with the events that say so.")
+    wanted = sources(to) if frm is None else frozenset(frm)
+    forbidden = sorted(status for status in wanted if to not in MOVES[status])
+    if forbidden:
+        raise ValueError(f"A task never moves from {', '.join(forbidden)} to {to}.")
+    fence = {} if run is None else {"run": run}
+    fields = {**_consequences(to), **changes, "status": to}
+    return bool(Task.objects.filter(pk=task_id, status__in=wanted, **fence).update(**fields))
+
+
+def _consequences(to: Task.Status) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if to != Task.Status.RUNNING:
+        fields |= {"lease_worker": "", "lease_expires_at": None}
+    if to in Task.TERMINAL:
+        fields["finished_at"] = timezone.now()
+    return fields
