@@ -6,7 +6,7 @@ business, because every attempt is an event that people see.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,13 +44,13 @@ class Provider(Protocol):
     model: str
     """Its name, as shown to people."""
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | Reply]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask once. Yields deltas as they arrive (each at most 512 characters, offsets counted in
         code points from 0 per block), then exactly one `Reply` whose blocks carry the same block
         ids and whose texts are the sums of their deltas.
 
         Raises `ProviderError` for every failure of the other side: never an httpx, JSON or Unicode
-        error, never with a key in its message. Closing the iterator closes the connection.
+        error, never with a key in its message. Closing the generator closes the connection.
         """
         ...
 

@@ -1,0 +1,323 @@
+"""What becomes of the calls of a reply: judged one by one, then run, refused or put to a person.
+
+A call is judged again in every run, from its own journal in the transcript, so a resume after an
+approval and a recovery after a crash take the same path:
+
+1. answered no (or "it is done")  -> a result for the model, nothing runs
+2. started, outcome unknown       -> a read is repeated, an effect becomes a question
+3. answered yes                   -> runs, if its target is still what was shown; else asked anew
+4. not asked yet                  -> policy decides
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.events import (
+    AgentEvent,
+    ApprovalRequired,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+)
+from agent.policy import Policy
+from agent.toolbox import Preview, Toolbox, ToolContext
+from agent.transcript import REPEATED, Call, Transcript
+from agent.workspace import Workspace
+
+BEFORE_AN_ASK = (
+    "\n\n[An earlier call of this reply waits for a person and has not run: "
+    "this result shows the state before it.]"
+)
+REPEATS_NOTED = 3
+"""From the third identical call with an identical result on, the result says so."""
+READ_ACTIONS = frozenset({"read", "list"})
+
+
+def read_only(capability: str) -> bool:
+    """Repeating it changes nothing."""
+    return capability.rpartition(":")[2] in READ_ACTIONS
+
+
+def arguments_digest(name: str, arguments: dict[str, Any]) -> str:
+    """What an approval is bound to: SHA-256 of the JSON of [name, arguments] with sorted keys."""
+    body = msgspec.json.encode([name, arguments], order="sorted")
+    return hashlib.sha256(body).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """It may run now."""
+
+    expected_target: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settle:
+    """It has its result without running (again)."""
+
+    ok: bool
+    content: str
+
+
+Verdict = Run | Settle | ApprovalRequired
+
+
+class CallDesk:
+    """Deals with the open calls of a transcript's newest reply."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        *,
+        toolbox: Toolbox,
+        policy: Policy,
+        workspace: Workspace,
+        repeat_limit: int,
+        deadline: float,
+    ) -> None:
+        self._transcript = transcript
+        self._toolbox = toolbox
+        self._policy = policy
+        self._workspace = workspace
+        self._repeat_limit = repeat_limit
+        self._deadline = deadline
+        """Event-loop time at which the task's seconds are used up."""
+
+    async def act(self) -> AsyncGenerator[AgentEvent, None]:
+        """Run what may run, in order; reads side by side. Questions come last, all together: when
+        there are any, the run stops after them. Raises TimeoutError at the deadline."""
+        questions: list[ApprovalRequired] = []
+        reads: list[tuple[Call, Run]] = []
+        for call in self._transcript.open_calls:
+            verdict = await self.judge(call)
+            if isinstance(verdict, ApprovalRequired):
+                questions.append(verdict)
+            elif isinstance(verdict, Settle):
+                yield _finished(call, verdict.ok, verdict.content)
+            elif read_only(call.capability):
+                reads.append((call, verdict))
+            elif not questions:
+                for batch in (reads, [(call, verdict)]):
+                    async with aclosing(self._run(batch, after_question=False)) as events:
+                        async for event in events:
+                            yield event
+                reads = []
+        async with aclosing(self._run(reads, after_question=bool(questions))) as events:
+            async for event in events:
+                yield event
+        for question in questions:
+            yield question
+
+    # ── judging ──────────────────────────────────────────────────────────────────────────────
+
+    async def judge(self, call: Call) -> Verdict:
+        arguments = call.asked.arguments
+        if arguments is None:
+            return Settle(ok=False, content=call.asked.problem)
+        problem = self._toolbox.problem(call.asked.name, arguments)
+        if problem is not None:
+            return Settle(ok=False, content=problem)
+        settled = _settled(call)
+        if settled is not None:
+            return settled
+        if call.started and not read_only(call.capability):
+            return await self._question(call, "unknown_effect", _UNKNOWN_EFFECT)
+        if call.answer is not None:
+            return await self._approved(call, arguments)
+        return await self._undecided(call)
+
+    async def _approved(self, call: Call, arguments: dict[str, Any]) -> Verdict:
+        """A person said yes: policy, digest and target are checked once more before it runs."""
+        assert call.answer is not None  # noqa: S101 - the caller looked
+        decision = self._policy.decide(call.capability, call.asked.name)
+        if decision.decision == "deny":
+            return Settle(ok=False, content=_denied(decision.reason))
+        if call.answer.arguments_digest != arguments_digest(call.asked.name, arguments):
+            return Settle(ok=False, content="Not run: these are not the arguments approved.")
+        approved_target = call.answer.target_digest
+        if not approved_target:
+            return Run()
+        try:
+            now = await self._preview(call)
+        except (PathRefused, ToolFailed) as refusal:
+            return Settle(ok=False, content=str(refusal))
+        if now is None or now.target_digest == approved_target:
+            return Run(expected_target=approved_target)
+        return self._ask(call, call.answer.kind, _CHANGED, now, replaces=call.answer.approval_id)
+
+    async def _undecided(self, call: Call) -> Verdict:
+        decision = self._policy.decide(call.capability, call.asked.name)
+        if decision.decision == "deny":
+            return Settle(ok=False, content=_denied(decision.reason))
+        if self._repeat_limit and self._transcript.repeats(call) >= self._repeat_limit:
+            reason = f"The same call gave the same result {self._repeat_limit} times in a row."
+            return await self._question(call, "limit", reason)
+        if decision.decision == "allow":
+            return Run()
+        if self._transcript.rejections(call) >= 2:
+            return Settle(ok=False, content=_TWICE_REJECTED)
+        return await self._question(call, "call", decision.reason)
+
+    async def _question(self, call: Call, kind: str, reason: str) -> Verdict:
+        """Evidence first: a call whose effect cannot even be described is not put to a person."""
+        if self._policy.mode != "ask":
+            return Settle(ok=False, content=_denied(f"{reason} Nobody is there to decide."))
+        try:
+            preview = await self._preview(call)
+        except (PathRefused, ToolFailed) as refusal:
+            return Settle(ok=False, content=str(refusal))
+        return self._ask(call, kind, reason, preview)
+
+    async def _preview(self, call: Call) -> Preview | None:
+        return await self._toolbox.preview(
+            call.asked.name, call.asked.arguments or {}, ToolContext(workspace=self._workspace)
+        )
+
+    def _ask(
+        self, call: Call, kind: str, reason: str, preview: Preview | None, replaces: str = ""
+    ) -> ApprovalRequired:
+        arguments = call.asked.arguments or {}
+        question = ApprovalRequired(
+            step=call.step,
+            kind=kind,
+            tool_call_id=call.asked.tool_call_id,
+            name=call.asked.name,
+            arguments=arguments,
+            capability=call.capability,
+            risk=call.risk,
+            reason=reason,
+            rule=self._policy.decide(call.capability, call.asked.name).rule,
+            diff=preview.diff if preview else "",
+            options=["done", "retry"] if kind == "unknown_effect" else [],
+            arguments_digest=arguments_digest(call.asked.name, arguments),
+            target_digest=preview.target_digest if preview else "",
+        )
+        return msgspec.structs.replace(question, replaces=replaces) if replaces else question
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────
+
+    async def _run(
+        self, batch: Sequence[tuple[Call, Run]], *, after_question: bool
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Journal, then run side by side; progress and results in the order in which they come."""
+        for call, _ in batch:
+            yield ToolCallStarted(step=call.step, tool_call_id=call.asked.tool_call_id)
+        inbox: asyncio.Queue[ToolProgress | asyncio.Task[ToolCallFinished]] = asyncio.Queue()
+        note = BEFORE_AN_ASK if after_question else ""
+        running = [asyncio.create_task(self._run_one(call, go, inbox, note)) for call, go in batch]
+        for task in running:
+            task.add_done_callback(inbox.put_nowait)
+        left = len(running)
+        try:
+            while left:
+                async with asyncio.timeout_at(self._deadline):
+                    item = await inbox.get()
+                if isinstance(item, asyncio.Task):
+                    left -= 1
+                    yield item.result()
+                else:
+                    yield item
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _run_one(
+        self, call: Call, go: Run, inbox: asyncio.Queue[Any], note: str
+    ) -> ToolCallFinished:
+        loop = asyncio.get_running_loop()
+
+        def progress(text: str, done: float | None, total: float | None) -> None:
+            event = ToolProgress(
+                tool_call_id=call.asked.tool_call_id,
+                text=text,
+                done=msgspec.UNSET if done is None else done,
+                total=msgspec.UNSET if total is None else total,
+            )
+            loop.call_soon_threadsafe(inbox.put_nowait, event)
+
+        context = ToolContext(
+            workspace=self._workspace, progress=progress, expected_target=go.expected_target
+        )
+        began = time.monotonic()
+        try:
+            arguments = call.asked.arguments or {}
+            result = await self._toolbox.run(call.asked.name, arguments, context)
+        except TargetChanged:
+            return _finished(call, False, _CHANGED_AT_LAST)
+        content = result.content + note
+        if self._is_repeat(call, content):
+            content += REPEATED
+        took = round((time.monotonic() - began) * 1000)
+        return _finished(call, result.ok, content, result.details, took)
+
+    def _is_repeat(self, call: Call, content: str) -> bool:
+        if self._transcript.repeats(call) < REPEATS_NOTED - 1:
+            return False
+        earlier = [c for c in self._transcript.calls.values() if c.result and c is not call]
+        last = earlier[-1].result
+        return last is not None and last.content.removesuffix(REPEATED) == content
+
+
+def _settled(call: Call) -> Settle | None:
+    """The result of a call that a person answered without letting it run."""
+    answer = call.answer
+    if answer is None:
+        return None
+    if answer.kind == "unknown_effect" and answer.answer == "done":
+        return Settle(ok=True, content=_CONFIRMED + _comment(answer.comment))
+    if answer.status == "approved":
+        return None
+    if answer.kind == "unknown_effect":
+        return Settle(ok=False, content=_ABANDONED + _comment(answer.comment))
+    if answer.status == "expired":
+        return Settle(ok=False, content="Not run: nobody answered in time, which means no.")
+    who = answer.resolved_by or "a person"
+    return Settle(ok=False, content=f"Not run: rejected by {who}." + _comment(answer.comment))
+
+
+def _finished(
+    call: Call, ok: bool, content: str, details: dict[str, Any] | None = None, took: int = 0
+) -> ToolCallFinished:
+    return ToolCallFinished(
+        step=call.step,
+        tool_call_id=call.asked.tool_call_id,
+        ok=ok,
+        content=content,
+        details=details or {},
+        duration_ms=took,
+    )
+
+
+def _comment(text: str) -> str:
+    return f" Their comment: {text}" if text else ""
+
+
+def _denied(reason: str) -> str:
+    return f"Refused by policy: {reason} Do not try to reach the same in another way."
+
+
+_UNKNOWN_EFFECT = (
+    "The process stopped while this call was running. Whether it took effect is not known."
+)
+_CHANGED = "The target changed after you were asked. This is the change against it as it is now."
+_CHANGED_AT_LAST = (
+    "Not done: the file changed between the approval and the write, so nothing was written. "
+    "Read it again before you ask for another change."
+)
+_TWICE_REJECTED = (
+    "Refused: a person has rejected exactly this call twice. Do something else or say what is "
+    "missing."
+)
+_CONFIRMED = "A person confirmed that this call took effect before an interruption. Not run again."
+_ABANDONED = "A person gave this call up after an interruption. Its effect is unknown."
