@@ -86,6 +86,9 @@ class Environment:
     allowed_hosts: list[str]
     database: dict[str, Any]
     """A `DATABASES` entry."""
+    host: str
+    """Where to listen."""
+    port: int
 
     @property
     def https(self) -> bool:
@@ -97,13 +100,16 @@ def read(environ_: Mapping[str, str] = os.environ, root: Path = ROOT) -> Environ
     env = _Reader(environ_, root)
     env.check_names()
     var_dir = _directory(env.path("PILOTHOUSE_VAR_DIR", "var"), "PILOTHOUSE_VAR_DIR")
-    public_url = _public_url(env)
+    host, port = _address(env)
+    public_url = _public_url(env, host, port)
     return Environment(
         conf=_conf(env, var_dir, public_url),
         secret_key=env.text("SECRET_KEY") or key_file(var_dir / "secret.key", "SECRET_KEY"),
         debug=env.flag("DEBUG", False),
         allowed_hosts=_hosts(env, public_url),
         database=_database(env, var_dir),
+        host=host,
+        port=port,
     )
 
 
@@ -262,14 +268,17 @@ def _audit_key(env: _Reader, var_dir: Path) -> bytes:
     return bytes.fromhex(text or key_file(var_dir / "audit.key", "PILOTHOUSE_AUDIT_KEY"))
 
 
-def _public_url(env: _Reader) -> str:
-    """Where browsers find us; by default, where `make run` listens."""
-    host = env.text("PILOTHOUSE_HOST", "127.0.0.1")
-    reachable = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
-    port = env.text("PILOTHOUSE_PORT") or env.text("PORT", "8000")
+def _address(env: _Reader) -> tuple[str, int]:
+    name = "PILOTHOUSE_PORT" if env.text("PILOTHOUSE_PORT") else "PORT"
+    port = env.text(name, "8000")
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        name = "PILOTHOUSE_PORT" if env.text("PILOTHOUSE_PORT") else "PORT"
         raise ImproperlyConfigured(f"{name}: write a port number, not {port!r}.")
+    return env.text("PILOTHOUSE_HOST", "127.0.0.1"), int(port)
+
+
+def _public_url(env: _Reader, host: str, port: int) -> str:
+    """Where browsers find us; by default, where `make run` listens."""
+    reachable = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     bracketed = f"[{reachable}]" if ":" in reachable else reachable
     url = env.url("PILOTHOUSE_PUBLIC_URL", f"http://{bracketed}:{port}")
     if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:

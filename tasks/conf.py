@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -64,4 +63,4 @@ class Conf:
 
 def conf() -> Conf:
     """The settings in force."""
-    return cast(Conf, settings.PILOTHOUSE)
+    return settings.PILOTHOUSE

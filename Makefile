@@ -1,0 +1,58 @@
+# Pilothouse. `make run` and `make test` do their own set-up; see `make help`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements-dev.lock
+STAMP := $(VENV)/.installed-$(shell cksum $(LOCK) | cut -d' ' -f1)
+
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup deps run test long check fmt lint types
+
+help: ## show this
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+deps: $(STAMP)
+
+# Keyed on the lock's checksum: the second time costs nothing, a new lock installs anew.
+$(STAMP): $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Pilothouse needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+setup: deps ## environment, database and demo
+	@$(BIN)/python manage.py migrate --verbosity 0
+	@$(BIN)/python manage.py seed_demo
+
+run: export PILOTHOUSE_DEMO_MODEL ?= 1
+run: setup ## serve on PILOTHOUSE_HOST:PORT (127.0.0.1:8000)
+	@exec $(BIN)/python -m config.serve
+
+test: deps ## all tests but the long and the live ones
+	$(BIN)/python -m pytest -m "not benchmark and not live and not long" $(PYTEST_ARGS)
+
+long: deps ## the long tests
+	$(BIN)/python -m pytest -m "long" $(PYTEST_ARGS)
+
+lint: deps ## ruff and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: deps ## mypy, strict
+	$(BIN)/mypy manage.py agent config streaming tasks tests
+
+check: lint types ## everything that CI asks: format, lint, imports, types, migrations, tests
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(MAKE) test
+
+fmt: deps ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
