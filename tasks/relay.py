@@ -1,0 +1,16 @@
+"""Live frames on their way from a run to whoever watches it.
+
+Embedded, run and watchers share one process and one event loop: the relay hands over at once, and
+`tasks.hub` decides when to wake the followers. It is a module of its own because this is the seam
+where live frames will cross processes; runs and followers do not notice the difference.
+"""
+
+from __future__ import annotations
+
+from agent.events import LiveEvent
+from tasks.hub import hub
+
+
+def publish(task_id: str, session_id: str, event: LiveEvent) -> None:
+    """Show a delta or a progress. On the event loop; never waits, never fails for a watcher."""
+    hub.live(task_id, session_id, event)
