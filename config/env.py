@@ -26,6 +26,7 @@ from tasks.conf import Conf
 ROOT = Path(__file__).resolve().parent.parent
 MODES = ("ask", "deny", "read_only")
 PROVIDERS = ("openai", "scripted")
+SCHEMES = ("sqlite", "postgres", "postgresql")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PREFIX = "PILOTHOUSE_"
 
@@ -43,6 +44,8 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     "MAX_ACTIVE_RUNS": (int, 1),
     "MAX_QUEUED_PER_USER": (int, 1),
     "DRAIN_SECONDS": (float, 0),
+    "LEASE_SECONDS": (float, 0.5),
+    "WATCH_SECONDS": (float, 0.05),
     "SSE_HEARTBEAT_SECONDS": (float, 0.1),
     "DELTA_FLUSH_MS": (int, 0),
 }
@@ -223,11 +226,11 @@ class _Reader:
 
 
 def _known(name: str) -> None:
-    names = {PREFIX + word for word in WORDS | NUMBERS.keys()}
-    if name in names:
+    suffixes = WORDS | NUMBERS.keys()
+    if name.removeprefix(PREFIX) in suffixes:
         return
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]}?" if near else "; .env.example lists all of them."
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, n=1)
+    hint = f"; did you mean {PREFIX}{near[0]}?" if near else "; .env.example lists all of them."
     raise ImproperlyConfigured(f"{name}: there is no such setting{hint}")
 
 
@@ -301,8 +304,8 @@ def _hosts(env: _Reader, public_url: str) -> list[str]:
 def _database(env: _Reader, var_dir: Path) -> dict[str, Any]:
     text = env.text("DATABASE_URL") or f"sqlite:///{var_dir / 'pilothouse.sqlite3'}"
     try:
-        entry = env.db_url(text)
-    except (ValueError, KeyError, ImproperlyConfigured):
+        entry = env.db_url(text) if text.partition("://")[0] in SCHEMES else {}
+    except ValueError:
         entry = {}
     match entry.get("ENGINE"):
         case "django.db.backends.sqlite3":

@@ -1,0 +1,86 @@
+"""The application that servers load: `daphne config.asgi:application`, or uvicorn, or runserver.
+
+Puts the shims of `streaming.asgi` around Django and lets the background live as long as the
+server: the lock of the database, the hub, the runner, and the worker that hears the channel `runs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from functools import partial
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+django.setup(set_prefix=False)
+
+from streaming.asgi.body import BodyLimit, bound_daphne  # noqa: E402 - needs the settings
+from streaming.asgi.exchanges import OpenExchanges  # noqa: E402
+from streaming.asgi.lanes import LaneHandler  # noqa: E402
+from streaming.asgi.lifetime import CannotStart, Lifetime  # noqa: E402
+from streaming.asgi.pressure import BackPressure  # noqa: E402
+from tasks import server_lock  # noqa: E402
+from tasks.conf import conf  # noqa: E402
+from tasks.consumers import RunWorker  # noqa: E402
+from tasks.hub import hub  # noqa: E402
+from tasks.runner import Runner, worker_name  # noqa: E402
+
+STREAMS_SECONDS = 1.0
+"""What streams get to end, after the runs have drained."""
+LANES_SECONDS = 0.5
+LAST_SECONDS = 2.5
+"""After draining so much is left to everything else: with the default, 7.5 s in all."""
+
+
+class Background:
+    """What lives as long as the server, taken up in order and given back in reverse."""
+
+    def __init__(self, handler: LaneHandler, exchanges: OpenExchanges) -> None:
+        self._handler = handler
+        self._exchanges = exchanges
+        self._held = AsyncExitStack()
+
+    async def start(self) -> None:
+        settings, worker = conf(), worker_name()
+        lock = await asyncio.to_thread(_lock, worker)
+        async with AsyncExitStack() as held:
+            held.callback(lock.release)
+            held.push_async_callback(self._handler.close, LANES_SECONDS)
+            hub.attach(asyncio.get_running_loop(), settings.delta_flush_ms / 1000)
+            held.callback(hub.detach)
+            runner = Runner(worker)
+            listener = RunWorker(runner)
+            held.push_async_callback(listener.stop)
+            held.push_async_callback(self._exchanges.close, STREAMS_SECONDS)
+            held.callback(hub.shutdown)
+            held.push_async_callback(runner.drain, settings.drain_seconds)
+            await runner.start()
+            listener.ensure_started()
+            self._held = held.pop_all()
+
+    async def stop(self) -> None:
+        self._exchanges.begin_draining()
+        await self._held.aclose()
+
+
+def _lock(worker: str) -> server_lock.ServerLock:
+    settings = conf()
+    try:
+        return server_lock.acquire(worker, address=settings.public_url, var_dir=settings.var_dir)
+    except server_lock.ServerRunning as error:
+        raise CannotStart(str(error)) from error
+
+
+handler = LaneHandler()
+exchanges = OpenExchanges(BodyLimit(handler))
+background = Background(handler, exchanges)
+application = Lifetime(
+    BackPressure(exchanges),
+    start=background.start,
+    stop=background.stop,
+    exit_within=conf().drain_seconds + LAST_SECONDS,
+)
+application.attach_to_daphne()
+bound_daphne()

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from config.env import NUMBERS, ROOT, WORDS, Environment, key_file, read
+from tasks.conf import Conf
+
+
+def reading(tmp_path: Path, **environ: str) -> Environment:
+    return read(environ, root=tmp_path)
+
+
+def test_an_empty_environment_gives_the_defaults(tmp_path):
+    env = reading(tmp_path)
+    expected = Conf(
+        var_dir=tmp_path / "var",
+        audit_key=bytes.fromhex((tmp_path / "var/audit.key").read_text()),
+        workspaces_dir=tmp_path / "var/workspaces",
+    )
+    assert env.conf == expected
+    assert (env.debug, env.https, env.host, env.port) == (False, False, "127.0.0.1", 8000)
+    assert env.allowed_hosts == ["127.0.0.1", "[::1]", "localhost"]
+    assert env.database["NAME"] == str(tmp_path / "var/pilothouse.sqlite3")
+
+
+def test_values_arrive_with_their_types(tmp_path):
+    env = reading(
+        tmp_path,
+        PILOTHOUSE_LLM_BASE_URL="http://127.0.0.1:9/v1/",
+        PILOTHOUSE_LLM_MODEL="small",
+        PILOTHOUSE_LLM_STREAM="off",
+        PILOTHOUSE_MAX_AGENT_STEPS="3",
+        PILOTHOUSE_MAX_TASK_COST="0.5",
+        PILOTHOUSE_MODE="read_only",
+        DEBUG="1",
+    )
+    assert env.conf.llm_base_url == "http://127.0.0.1:9/v1"
+    assert env.conf.llm_stream is False
+    assert env.conf.max_agent_steps == 3
+    assert env.conf.max_task_cost == 0.5
+    assert env.conf.mode == "read_only"
+    assert env.debug is True
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("PILOTHOUSE_MAX_AGENT_STEPS", "abc", "write a whole number, not 'abc'"),
+        ("PILOTHOUSE_MAX_AGENT_STEPS", "0", "of at least 1"),
+        ("PILOTHOUSE_MAX_TASK_SECONDS", "nan", "write a number"),
+        ("PILOTHOUSE_MAX_TASK_SECONDS", "inf", "write a number"),
+        ("PILOTHOUSE_MAX_AGENT_STEP", "3", "did you mean PILOTHOUSE_MAX_AGENT_STEPS?"),
+        ("PILOTHOUSE_QQQQ", "3", ".env.example lists all of them"),
+        ("PILOTHOUSE_MODE", "yes", "write ask, deny or read_only, not 'yes'"),
+        ("PILOTHOUSE_UNATTENDED_MODE", "allow", "write ask, deny or read_only"),
+        ("PILOTHOUSE_LLM_PROVIDER", "other", "write openai or scripted"),
+        ("PILOTHOUSE_LLM_STREAM", "perhaps", "write 1 or 0"),
+        ("PILOTHOUSE_LLM_BASE_URL", "example/v1", "write a URL like"),
+        ("PILOTHOUSE_LLM_BASE_URL", "http://[::1/v1", "write a URL like"),
+        ("PILOTHOUSE_PUBLIC_URL", "http://pilot.example", "plain http is for loopback only"),
+        ("PILOTHOUSE_AUDIT_KEY", "short", "write 64 hexadecimal digits"),
+        ("PILOTHOUSE_PORT", "70000", "write a port number"),
+        ("PORT", "http", "write a port number"),
+        ("DEBUG", "maybe", "write 1 or 0"),
+        ("DATABASE_URL", "mysql://u:p@host/db", "write postgres://user:password@host/name"),
+        ("DATABASE_URL", "nonsense", "write postgres://user:password@host/name"),
+        ("DATABASE_URL", "sqlite://:memory:", "must be a file"),
+        ("REDIS_URL", "redis://host", "not in this version"),
+        ("PILOTHOUSE_ENABLE_SHELL", "1", "not in this version"),
+        ("PILOTHOUSE_VAR_DIR", "/dev/null/var", "cannot make the folder"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_that_names_it(tmp_path, name, value, says):
+    with pytest.raises(ImproperlyConfigured) as refused:
+        reading(tmp_path, **{name: value})
+    message = str(refused.value)
+    assert message.startswith(f"{name}: ")
+    assert says in message
+    assert "\n" not in message
+
+
+def test_an_endpoint_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ImproperlyConfigured, match=r"PILOTHOUSE_LLM_MODEL: .*_LLM_BASE_URL"):
+        reading(tmp_path, PILOTHOUSE_LLM_BASE_URL="http://127.0.0.1:9/v1")
+
+
+def test_the_environment_wins_over_the_env_file(tmp_path):
+    (tmp_path / ".env").write_text("PILOTHOUSE_MAX_AGENT_STEPS=3\nPILOTHOUSE_REPEAT_LIMIT=4\n")
+    env = reading(tmp_path, PILOTHOUSE_MAX_AGENT_STEPS="5")
+    assert (env.conf.max_agent_steps, env.conf.repeat_limit) == (5, 4)
+    assert "PILOTHOUSE_REPEAT_LIMIT" not in os.environ
+
+
+def test_a_typo_in_the_env_file_is_refused_too(tmp_path):
+    (tmp_path / ".env").write_text("PILOTHOUSE_MODEL=x\n")
+    with pytest.raises(ImproperlyConfigured, match=r"PILOTHOUSE_MODEL: there is no such setting"):
+        reading(tmp_path)
+
+
+def test_every_setting_is_in_the_example_file():
+    listed = (ROOT / ".env.example").read_text()
+    names = {f"PILOTHOUSE_{name}" for name in NUMBERS.keys() | WORDS}
+    names |= {"DATABASE_URL", "SECRET_KEY", "DEBUG", "ALLOWED_HOSTS", "PORT"}
+    assert sorted(name for name in names if f"\n#{name}=" not in listed) == []
+
+
+def test_the_example_file_is_accepted_line_by_line(tmp_path):
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    settings = [line.removeprefix("#") for line in lines if "=" in line and line.startswith("#")]
+    assert len(settings) > 30
+    (tmp_path / ".env").write_text("\n".join(s for s in settings if not s.endswith("=")))
+    reading(tmp_path)
+
+
+def test_the_public_address_decides_hosts_and_security(tmp_path):
+    env = reading(tmp_path, PILOTHOUSE_PUBLIC_URL="https://pilot.example")
+    assert env.https
+    assert "pilot.example" in env.allowed_hosts
+    assert env.conf.origin == "https://pilot.example"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:9000"),
+        ("::1", "http://[::1]:9000"),
+        ("localhost", "http://localhost:9000"),
+    ],
+)
+def test_by_default_the_public_address_is_where_the_server_listens(tmp_path, host, url):
+    env = reading(tmp_path, PILOTHOUSE_HOST=host, PORT="9000")
+    assert env.conf.public_url == url
+
+
+def test_paths_are_found_from_the_project_root(tmp_path):
+    env = reading(
+        tmp_path,
+        PILOTHOUSE_VAR_DIR="state",
+        PILOTHOUSE_WORKSPACES_DIR="work",
+        DATABASE_URL="sqlite:///data.sqlite3",
+    )
+    assert env.conf.var_dir == tmp_path / "state"
+    assert env.conf.workspaces_dir == tmp_path / "work"
+    assert env.database["NAME"] == str(tmp_path / "data.sqlite3")
+
+
+def test_postgresql_when_the_url_says_so(tmp_path):
+    env = reading(tmp_path, DATABASE_URL="postgres://alice:pw@db.example:5433/pilot")
+    assert env.database["ENGINE"] == "django.db.backends.postgresql"
+    assert (env.database["HOST"], env.database["PORT"]) == ("db.example", 5433)
+
+
+def test_a_key_is_made_once_and_only_we_may_read_it(tmp_path):
+    path = tmp_path / "secret.key"
+    key = key_file(path, "SECRET_KEY")
+    assert key_file(path, "SECRET_KEY") == key
+    assert len(bytes.fromhex(key)) == 32
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_starters_at_the_same_moment_agree_on_the_key(tmp_path):
+    path = tmp_path / "secret.key"
+    with ThreadPoolExecutor(16) as pool:
+        keys = list(pool.map(lambda _: key_file(path, "SECRET_KEY"), range(64)))
+    assert set(keys) == {path.read_text().strip()}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_processes_at_the_same_moment_agree_on_the_key(tmp_path):
+    program = (
+        "import pathlib, sys; from config.env import key_file; print('ready', flush=True);"
+        "sys.stdin.readline(); print(key_file(pathlib.Path(sys.argv[1]), 'SECRET_KEY'))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "secret.key")]
+    racers = [
+        subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    ready = [racer.stdout.readline() for racer in racers if racer.stdout]
+    assert ready == ["ready\n"] * 3
+    for racer in racers:
+        if racer.stdin:
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+    assert len({racer.communicate()[0] for racer in racers}) == 1
+
+
+def test_a_damaged_key_file_is_refused_not_replaced(tmp_path):
+    path = tmp_path / "audit.key"
+    path.write_text("oops")
+    with pytest.raises(ImproperlyConfigured, match="restore it from a backup"):
+        key_file(path, "PILOTHOUSE_AUDIT_KEY")
+    assert path.read_text() == "oops"
+
+
+def test_a_command_with_a_wrong_setting_exits_2_without_traceback(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "manage.py", "check"],
+        env={**os.environ, "PILOTHOUSE_VAR_DIR": str(tmp_path), "PILOTHOUSE_MODE": "yes"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    expected = "pilothouse: PILOTHOUSE_MODE: write ask, deny or read_only, not 'yes'.\n"
+    assert done.stderr == expected

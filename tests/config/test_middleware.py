@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from asgiref.sync import ThreadSensitiveContext, iscoroutinefunction
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.core.handlers.asgi import ASGIHandler
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+
+from config import middleware
+from config.middleware import is_api
+
+
+async def report(request: HttpRequest) -> HttpResponse:
+    """Says what the middlewares left on the request."""
+    seen = [name for name in ("session", "user", "_messages") if hasattr(request, name)]
+    return HttpResponse(",".join(seen))
+
+
+urlpatterns = [
+    path("page", report),
+    path("api/thing", report),
+    path("agui", report),
+    path("healthz", report),
+]
+
+pytestmark = pytest.mark.urls(__name__)
+
+
+@pytest.mark.parametrize(
+    ("where", "api"),
+    [
+        ("/api/tasks", True),
+        ("/agui", True),
+        ("/agui/capabilities", True),
+        ("/healthz", True),
+        ("/readyz", True),
+        ("/", False),
+        ("/apis", False),
+        ("/c/1", False),
+        ("/admin/api/", False),
+        ("/healthz/x", False),
+    ],
+)
+def test_which_paths_are_the_api(where, api):
+    assert is_api(where) is api
+
+
+async def test_pages_have_session_user_and_messages():
+    response = await AsyncClient().get("/page")
+    assert response.content == b"session,user,_messages"
+    assert response["X-Frame-Options"] == "DENY"
+    assert response["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("where", ["/api/thing", "/agui", "/healthz"])
+async def test_the_api_passes_the_page_middlewares_by(where):
+    response = await AsyncClient().get(where)
+    assert response.content == b""
+    assert response["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_page_is_protected_against_forged_posts_and_the_api_does_it_itself():
+    client = AsyncClient(enforce_csrf_checks=True)
+    assert (await client.post("/page")).status_code == 403
+    assert (await client.post("/api/thing")).status_code == 200
+
+
+def test_the_same_holds_under_a_synchronous_server():
+    client = Client(enforce_csrf_checks=True)
+    assert client.get("/page").content == b"session,user,_messages"
+    assert client.get("/api/thing").content == b""
+    assert client.post("/page").status_code == 403
+    assert client.post("/api/thing").status_code == 200
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """The thread of one request, as Django's ASGI handler gives it; counts the hops to it."""
+
+    hops = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.hops += 1
+        return super().submit(*args, **kwargs)
+
+
+async def hops(where: str) -> int:
+    handler, request = ASGIHandler(), HttpRequest()
+    request.method, request.path, request.path_info = "GET", where, where
+    request.META = {"SERVER_NAME": "localhost", "SERVER_PORT": "80"}
+    with CountingExecutor(max_workers=1) as executor:
+        async with ThreadSensitiveContext(executor=executor):
+            response = await handler.get_response_async(request)
+    assert response.status_code == 200
+    return executor.hops
+
+
+async def test_an_api_request_never_leaves_the_event_loop():
+    assert await hops("/api/thing") == 0
+    assert await hops("/page") > 0
+
+
+def test_django_still_recognises_its_middlewares():
+    assert issubclass(middleware.Authentication, AuthenticationMiddleware)
+    assert iscoroutinefunction(middleware.Csrf(report).process_view)
+
+
+async def test_a_foreign_host_is_refused_by_the_api_but_probes_may_come_by_address(settings):
+    settings.ALLOWED_HOSTS = ["localhost"]
+    client = AsyncClient()
+    refused = await client.get("/api/thing", headers={"host": "evil.example"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "bad_host"
+    assert (await client.get("/healthz", headers={"host": "10.0.0.7"})).status_code == 200
+
+
+async def test_static_files_are_served_without_a_warning():
+    response = await AsyncClient().get("/static/admin/css/base.css")
+    assert response.status_code == 200
+    assert isinstance(response, StreamingHttpResponse)
+    body = b"".join([piece async for piece in response])
+    assert len(body) == int(response["Content-Length"])
+    assert (await AsyncClient().get("/static/none.css")).status_code == 404
+
+
+def test_static_files_under_a_synchronous_server():
+    response = Client().get("/static/admin/css/base.css")
+    assert b"".join(response).startswith(b"/*")
