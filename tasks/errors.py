@@ -23,6 +23,21 @@ class Invalid(ServiceError):
     status = 400
 
 
+class NotIdentified(ServiceError):
+    """Nobody, or a token or cookie that is no longer good."""
+
+    status = 401
+
+    def __init__(self, message: str = "Sign in, or send an API token.") -> None:
+        super().__init__("not_authenticated", message)
+
+
+class Forbidden(ServiceError):
+    """Only for a failed CSRF check and for a token without the scope."""
+
+    status = 403
+
+
 class NotFound(ServiceError):
     """Unknown, or somebody else's: the answer is the same."""
 

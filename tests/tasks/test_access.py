@@ -1,0 +1,377 @@
+"""Who is asking, and what they may see, change and decide."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import timedelta
+from http.cookies import SimpleCookie
+from io import StringIO
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.http import HttpRequest
+from django.test import Client, RequestFactory
+from django.utils import timezone
+
+from tasks import access
+from tasks.errors import Forbidden, Invalid, NotFound, NotIdentified
+from tasks.models import ApiToken
+from tests.support.people import (
+    House,
+    let_decide_everywhere,
+    make_house,
+    principal,
+)
+from tests.support.rows import make_session, make_task
+
+pytestmark = pytest.mark.django_db
+
+CSRF = "c" * 32
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return make_house(tmp_path / "desk")
+
+
+def with_token(token: str, **headers: str) -> HttpRequest:
+    return RequestFactory().get(
+        "/api/tasks", headers={"Authorization": f"Bearer {token}", **headers}
+    )
+
+
+def with_cookie(user: User, method: str = "GET", **headers: str) -> HttpRequest:
+    client = Client()
+    client.force_login(user)
+    request = RequestFactory(enforce_csrf_checks=True).generic(
+        method, "/api/tasks", headers=headers
+    )
+    request.COOKIES = {name: morsel.value for name, morsel in SimpleCookie(client.cookies).items()}
+    request.COOKIES["csrftoken"] = CSRF
+    return request
+
+
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_token_identifies_its_user(house: House) -> None:
+    token = access.issue_token(house.alice, "ci")
+
+    who = access.identify_now(with_token(token))
+
+    assert (who.user_id, who.username, who.scopes) == (
+        house.alice.pk,
+        "alice",
+        frozenset(access.SCOPES),
+    )
+    assert who.token_id == ApiToken.objects.get().pk
+
+
+def test_token_is_stored_as_a_hash_only(house: House) -> None:
+    token = access.issue_token(house.alice)
+
+    row = ApiToken.objects.get()
+    assert token.startswith("ph_")
+    assert len(token) >= 46  # 256 bits
+    assert token not in str(vars(row))
+    assert token.startswith(row.prefix)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda row: ApiToken.objects.update(expires_at=timezone.now() - timedelta(seconds=1)),
+        lambda row: ApiToken.objects.update(revoked_at=timezone.now()),
+        lambda row: User.objects.update(is_active=False),
+        lambda row: row.delete(),
+    ],
+    ids=["expired", "revoked", "inactive user", "deleted"],
+)
+def test_spoilt_token_is_nobody_and_ends_streams(
+    house: House, spoil: Callable[[ApiToken], object]
+) -> None:
+    token = access.issue_token(house.alice)
+    who = access.identify_now(with_token(token))
+    assert access._still_valid(who)
+
+    spoil(ApiToken.objects.get())
+
+    with pytest.raises(NotIdentified):
+        access.identify_now(with_token(token))
+    assert not access._still_valid(who)
+
+
+@pytest.mark.parametrize("token", ["", "ph_", "ph_unknown", "é", "x" * 10_000])
+def test_unknown_token_is_nobody(house: House, token: str) -> None:
+    with pytest.raises(NotIdentified):
+        access.identify_now(with_token(token))
+
+
+def test_bad_token_does_not_fall_back_to_the_cookie(house: House) -> None:
+    with pytest.raises(NotIdentified):
+        access.identify_now(with_cookie(house.alice, Authorization="Bearer ph_unknown"))
+
+
+def test_token_with_few_scopes_is_refused_the_others(house: House) -> None:
+    who = access.identify_now(with_token(access.issue_token(house.alice, scopes=["read"])))
+
+    who.need("read")
+    with pytest.raises(Forbidden) as refused:
+        who.need("write")
+    assert (refused.value.status, refused.value.code) == (403, "scope")
+
+
+@pytest.mark.parametrize("scopes", [[], ["admin"], ["read", "admin"]])
+def test_token_with_unknown_scopes_is_not_made(house: House, scopes: list[str]) -> None:
+    with pytest.raises(Invalid):
+        access.issue_token(house.alice, scopes=scopes)
+
+
+def test_use_of_a_token_is_noted_once_a_minute(house: House) -> None:
+    token = access.issue_token(house.alice)
+    access.identify_now(with_token(token))
+    first = ApiToken.objects.get().last_used_at
+    access.identify_now(with_token(token))
+
+    assert first is not None
+    assert ApiToken.objects.get().last_used_at == first
+
+    ApiToken.objects.update(last_used_at=first - access.TOKEN_USED_EVERY)
+    access.identify_now(with_token(token))
+    assert (ApiToken.objects.get().last_used_at or first) > first
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has one lock for all writes")
+def test_token_is_good_while_somebody_else_is_writing(tmp_path: Path) -> None:
+    token = access.issue_token(make_house(tmp_path).alice)
+    other = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    assert access.identify_now(with_token(token)).username == "alice"
+
+    other.close()
+    assert ApiToken.objects.get().last_used_at is None
+    access.identify_now(with_token(token))
+    assert ApiToken.objects.get().last_used_at is not None
+
+
+# ── cookies ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_cookie_identifies_its_user(house: House) -> None:
+    who = access.identify_now(with_cookie(house.alice))
+
+    assert (who.user_id, who.token_id) == (house.alice.pk, None)
+    assert who.session_key
+    assert access._still_valid(who)
+
+
+def test_no_cookie_is_nobody() -> None:
+    with pytest.raises(NotIdentified):
+        access.identify_now(RequestFactory().get("/api/tasks"))
+
+
+def test_made_up_cookie_is_nobody() -> None:
+    request = RequestFactory().get("/api/tasks")
+    request.COOKIES["sessionid"] = "made-up"
+    with pytest.raises(NotIdentified):
+        access.identify_now(request)
+
+
+def test_logout_ends_streams(house: House) -> None:
+    client = Client()
+    client.force_login(house.alice)
+    request = RequestFactory().get("/api/tasks")
+    request.COOKIES["sessionid"] = client.cookies["sessionid"].value
+    who = access.identify_now(request)
+
+    client.logout()
+
+    assert not access._still_valid(who)
+
+
+@pytest.mark.parametrize("change", ["password", "inactive"])
+def test_changed_account_ends_streams(house: House, change: str) -> None:
+    request = with_cookie(house.alice)
+    who = access.identify_now(request)
+
+    house.alice.set_password("another one")
+    house.alice.is_active = change != "inactive"
+    house.alice.save()
+
+    assert not access._still_valid(who)
+    with pytest.raises(NotIdentified):
+        access.identify_now(request)
+
+
+def test_cookie_with_csrf_token_may_change(house: House) -> None:
+    request = with_cookie(house.alice, "POST", **{"X-CSRFToken": CSRF})
+
+    assert access.identify_now(request).user_id == house.alice.pk
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"X-CSRFToken": "d" * 32},
+        {"X-CSRFToken": "short"},
+        {"X-CSRFToken": CSRF, "Origin": "https://evil.example"},
+        {"X-CSRFToken": CSRF, "Origin": "null"},
+    ],
+    ids=["none", "wrong", "malformed", "foreign origin", "null origin"],
+)
+def test_cookie_without_csrf_proof_is_refused(
+    house: House, method: str, headers: dict[str, str]
+) -> None:
+    with pytest.raises(Forbidden) as refused:
+        access.identify_now(with_cookie(house.alice, method, **headers))
+    assert (refused.value.status, refused.value.code) == (403, "csrf")
+
+
+def test_unreadable_form_is_refused_not_a_crash(house: House) -> None:
+    request = with_cookie(
+        house.alice, "POST", **{"Content-Type": "multipart/form-data; boundary=\xff"}
+    )
+    with pytest.raises(Forbidden):
+        access.identify_now(request)
+
+
+async def test_identify_works_from_the_event_loop() -> None:
+    with pytest.raises(NotIdentified):
+        await access.identify(RequestFactory().get("/api/tasks"))
+
+
+# ── what they may see ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "sees", "writes", "decides"),
+    [
+        ("alice", True, True, True),
+        ("bob", True, True, False),
+        ("vera", True, False, False),
+        ("dora", True, True, True),
+        ("charlie", False, False, False),
+    ],
+)
+def test_roles(house: House, name: str, sees: bool, writes: bool, decides: bool) -> None:
+    who = principal(getattr(house, name))
+
+    assert access.visible_workspaces(who).exists() is sees
+    assert access.visible_sessions(who).exists() is sees
+    assert access.visible_tasks(who).exists() is sees
+    assert access.visible_approvals(who).exists() is sees
+    assert access.visible_sessions(who, access.WRITERS).exists() is writes
+    assert access.visible_tasks(who, access.WRITERS).exists() is writes
+    assert access.visible_approvals(who, access.APPROVERS).exists() is decides
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_foreign_unknown_and_malformed_ids_are_the_same_error(tmp_path: Path) -> None:
+    house = await sync_to_async(make_house)(tmp_path / "desk")
+    who = await sync_to_async(principal)(house.charlie)
+    messages = set()
+    for task_id in (house.task.id, uuid4(), "not an id", "", None, 7, "\x00"):
+        with pytest.raises(NotFound) as refused:
+            await access.visible_task(who, task_id)
+        messages.add((refused.value.code, refused.value.message, refused.value.details))
+    assert len(messages) == 1
+
+
+def test_staff_without_rights_sees_nothing(house: House) -> None:
+    house.charlie.is_staff = True
+    house.charlie.save()
+    who = principal(house.charlie)
+
+    assert not access.visible_tasks(who).exists()
+    assert not access.visible_approvals(who).exists()
+
+
+def test_permission_to_decide_grants_reading_of_tasks_with_approvals_only(house: House) -> None:
+    quiet = make_task(house.session)
+    let_decide_everywhere(house.charlie)
+    who = principal(house.charlie)
+
+    assert list(access.visible_tasks(who)) == [house.task]
+    assert quiet not in access.visible_tasks(who)
+    assert list(access.visible_approvals(who, access.APPROVERS)) == [house.approval]
+    assert not access.visible_sessions(who).exists()
+    assert not access.visible_tasks(who, access.WRITERS).exists()
+
+
+def test_members_do_not_multiply_rows(house: House) -> None:
+    make_session(house.workspace, owner=house.bob)
+
+    assert access.visible_sessions(principal(house.alice)).count() == 2
+    assert access.visible_tasks(principal(house.bob)).count() == 1
+
+
+def test_deleted_session_is_nobodys(house: House) -> None:
+    type(house.session).objects.update(hidden=True)
+    who = principal(house.alice)
+
+    assert not access.visible_sessions(who).exists()
+    assert not access.visible_tasks(who).exists()
+    assert not access.visible_approvals(who).exists()
+
+
+# ── create_token ──────────────────────────────────────────────────────────────────────────────
+
+
+def created(*arguments: str) -> str:
+    out = StringIO()
+    call_command("create_token", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_create_token_prints_it_alone_on_the_last_line(house: House) -> None:
+    token = created("alice", "--name", "laptop").splitlines()[-1]
+
+    assert access.identify_now(with_token(token)).username == "alice"
+    row = ApiToken.objects.get()
+    assert (row.name, row.expires_at, row.scopes) == ("laptop", None, ["read", "write", "approve"])
+
+
+def test_create_token_takes_scopes_and_days(house: House) -> None:
+    created("alice", "--scopes", "read, write", "--expires", "30")
+
+    row = ApiToken.objects.get()
+    assert row.scopes == ["read", "write"]
+    assert row.expires_at is not None
+    assert timedelta(days=29) < row.expires_at - timezone.now() <= timedelta(days=30)
+
+
+def test_create_token_takes_a_date(house: House) -> None:
+    created("alice", "--expires", "2099-12-31")
+
+    expires = ApiToken.objects.get().expires_at
+    assert expires is not None
+    assert expires.isoformat() == "2099-12-31T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nobody",),
+        ("alice", "--scopes", "admin"),
+        ("alice", "--scopes", ""),
+        ("alice", "--expires", "soon"),
+        ("alice", "--expires", "2099-13-45"),
+        ("alice", "--expires", "99999999999999"),
+        ("alice", "--expires", "2001-01-01"),
+        ("alice", "--expires", "0"),
+    ],
+)
+def test_create_token_refuses(house: House, arguments: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError):
+        created(*arguments)
+    assert not ApiToken.objects.exists()
