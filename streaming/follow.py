@@ -1,0 +1,347 @@
+"""Replay and live in one loop, without queues.
+
+A follower holds a cursor (what it has sent of the log) and one offset per open block (what it has
+sent of the reply that is being written). Each turn: clear the bell; send stored events until the
+cursor is level with the log; send what is new of the live state; wait for the bell.
+
+Promises, whatever the timing:
+
+1. Stored events go out in order, each once, without a gap.
+2. A live entry goes out only after the event that it began after, and never after its own end.
+3. The snapshot and deltas of a block add up to its text before its stored message goes out.
+4. Memory is constant: who reads slowly gets bigger pieces, at most `FRAME_CHARS` each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent.events import TERMINAL_TYPES, payload_of
+from streaming import sse
+from tasks.hub import (
+    BLOCKS_END_TYPES,
+    After,
+    Key,
+    Kind,
+    Listener,
+    LiveBlock,
+    LiveKey,
+    Progress,
+    StoredFrame,
+    hub,
+)
+
+FRAME_BYTES = 64 * 1024
+"""The most text that one frame carries, in UTF-8."""
+FRAME_CHARS = FRAME_BYTES
+CHUNK_BYTES = 64 * 1024
+"""Frames are handed on in chunks of about this size."""
+PAGE_ROWS = 100
+RETRY_MILLISECONDS = 2000
+
+_DELTA_TYPES = {
+    "text": "assistant_delta",
+    "reasoning": "reasoning_delta",
+    "tool_call": "tool_call_delta",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """Where the log stands when a stream opens; read after the follower began to listen."""
+
+    last: int
+    """The newest event's number."""
+    over: bool
+    """Nothing will follow it."""
+    payload: dict[str, Any]
+    """Of the event `connected`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The log that is followed. The callables read the database in short hops."""
+
+    kind: Kind
+    id: str
+    page: Callable[[int, int], Awaitable[list[StoredFrame]]]
+    """(after, limit) -> the next stored events."""
+    greet: Callable[[], Awaitable[Greeting | None]]
+    """None when there is nothing to follow for this reader."""
+    check: Callable[[], Awaitable[int | None]]
+    """At each heartbeat: the newest event's number, or None when access has ended."""
+    heartbeat: float
+
+
+class Extras(Protocol):
+    """Frames of one reader's own, between the frames of the log."""
+
+    def after(self, frame: StoredFrame) -> bytes:
+        """What follows this stored event at once."""
+        ...
+
+    async def level(self) -> bytes:
+        """What to say now that everything stored has been sent."""
+        ...
+
+
+async def follow(source: Source, cursor: int, extras: Extras | None = None) -> AsyncIterator[bytes]:
+    """Everything after `cursor`, then live, until a terminal event (tasks only).
+
+    Also ends when access ends and when the server stops: then without a terminal event.
+    """
+    with hub.listen(Key(source.kind, source.id)) as seat:
+        yield sse.CONNECTED + sse.retry(RETRY_MILLISECONDS)
+        greeting = await source.greet()
+        if greeting is None:
+            return
+        seat.advanced(greeting.last)
+        yield sse.live_frame("connected", greeting.payload)
+        follower = _Follower(source, seat, cursor, greeting, extras)
+        try:
+            while (chunk := await follower.next_chunk()) is not None:
+                yield chunk
+        finally:
+            follower.close()
+
+
+class _Pulse:
+    """Rings the follower's own bell when a heartbeat is due: one timer per beat, not per wait."""
+
+    def __init__(self, seat: Listener, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seat = seat
+        self._seconds = seconds
+        self._struck = False
+        self._timer = self._next()
+
+    def due(self) -> bool:
+        """True once per beat."""
+        if not self._struck:
+            return False
+        self._struck = False
+        self._timer = self._next()
+        return True
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _next(self) -> asyncio.TimerHandle:
+        return self._loop.call_later(self._seconds, self._strike)
+
+    def _strike(self) -> None:
+        self._struck = True
+        self._seat.bell.ring()
+
+
+class _Seen:
+    """How much of a block a follower has sent. Outlives the block's place in the hub."""
+
+    __slots__ = ("block", "offset")
+
+    def __init__(self, block: LiveBlock) -> None:
+        self.block = block
+        self.offset = 0
+
+
+class _Follower:
+    """One reader's place in the log and in the live state."""
+
+    def __init__(
+        self,
+        source: Source,
+        seat: Listener,
+        cursor: int,
+        greeting: Greeting,
+        extras: Extras | None,
+    ) -> None:
+        self._source = source
+        self._kind = source.kind
+        self._seat = seat
+        self._over = greeting.over
+        self._extras = extras
+        # A cursor that nobody was given yet waits for what comes next.
+        self._cursor = min(cursor, greeting.last)
+        self._ended = False
+        self._page: deque[StoredFrame] = deque()
+        self._blocks: dict[LiveKey, _Seen] = {}
+        self._progress: dict[LiveKey, int] = {}
+        self._pulse = _Pulse(seat, source.heartbeat)
+
+    def close(self) -> None:
+        self._pulse.stop()
+
+    async def next_chunk(self) -> bytes | None:
+        """What to send next; waits when there is nothing. None is the end."""
+        while not (self._ended or self._seat.closing):
+            if self._pulse.due():
+                return await self._beat()
+            self._seat.bell.clear()
+            if chunk := await self._next_stored():
+                return chunk
+            if self._over:
+                return None
+            if chunk := await self._next_extra() or self._next_live():
+                return chunk
+            await self._seat.bell.wait()
+        return None
+
+    async def _beat(self) -> bytes | None:
+        last = await self._source.check()
+        if last is None:
+            return None
+        self._seat.advanced(last)
+        return sse.HEARTBEAT
+
+    async def _next_extra(self) -> bytes:
+        return b"" if self._extras is None else await self._extras.level()
+
+    # ── the log ───────────────────────────────────────────────────────────────────────────────
+
+    async def _next_stored(self) -> bytes:
+        """The next chunk of stored events; empty when the cursor is level with the log."""
+        if self._cursor >= self._seat.topic.last:
+            return b""
+        chunk = self._stored(self._at_hand())
+        if not chunk:
+            rows = await self._source.page(self._cursor, PAGE_ROWS)
+            # The database may be ahead of the hub: what these rows end must not be shown again.
+            self._seat.settle(rows)
+            self._page.extend(rows)
+            chunk = self._stored(self._at_hand())
+        return chunk
+
+    def _at_hand(self) -> Iterable[StoredFrame]:
+        while self._page and self._page[0].number(self._kind) <= self._cursor:
+            self._page.popleft()
+        return self._page or self._seat.topic.after(self._cursor)
+
+    def _stored(self, frames: Iterable[StoredFrame]) -> bytes:
+        """Encode frames until the chunk is full. Does not wait: the tail must not move under it."""
+        parts: list[bytes] = []
+        size = 0
+        for frame in frames:
+            while rest := self._missing(frame):
+                parts.append(rest)
+                size += len(rest)
+                if size >= CHUNK_BYTES:
+                    return b"".join(parts)
+            parts.append(self._advance(frame))
+            size += len(parts[-1])
+            if self._ended or size >= CHUNK_BYTES:
+                break
+        return b"".join(parts)
+
+    def _missing(self, frame: StoredFrame) -> bytes:
+        """The next piece of the text that this message completes, as an ordinary delta."""
+        if frame.block_id is None:
+            return b""
+        seen = self._blocks.get((frame.task_id, frame.block_id))
+        if seen is None:
+            return b""
+        if frame.text is not None:
+            seen.block.finish(frame.text)
+        return _delta(seen)
+
+    def _advance(self, frame: StoredFrame) -> bytes:
+        """Pass a stored event: send it, and forget the live state that it ends."""
+        number = frame.number(self._kind)
+        self._cursor = number
+        if frame.block_id is not None:
+            self._blocks.pop((frame.task_id, frame.block_id), None)
+        if frame.tool_call_id is not None:
+            self._progress.pop((frame.task_id, frame.tool_call_id), None)
+        if frame.type in BLOCKS_END_TYPES:
+            _forget(self._blocks, frame.task_id)
+            _forget(self._progress, frame.task_id)
+        self._ended = self._kind == "task" and frame.type in TERMINAL_TYPES
+        sent = sse.stored_frame(number, frame.body)
+        return sent if self._extras is None else sent + self._extras.after(frame)
+
+    # ── the live state ────────────────────────────────────────────────────────────────────────
+
+    def _next_live(self) -> bytes:
+        """What is new of every live entry whose time has come, at most one frame of each.
+
+        Does not wait between look and encode: no commit can come between them.
+        """
+        topic = self._seat.topic
+        if self._cursor < topic.last:
+            return b""
+        parts: list[bytes] = []
+        size = 0
+        for key, block in topic.live.items():
+            if size < CHUNK_BYTES and self._may(block.after) and (new := self._block(key, block)):
+                parts.append(new)
+                size += len(new)
+        for key, progress in topic.progress.items():
+            if self._may(progress.after) and self._progress.get(key) != progress.version:
+                self._progress[key] = progress.version
+                parts.append(_progress(progress))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _may(self, after: After) -> bool:
+        return after.number(self._kind) <= self._cursor
+
+    def _block(self, key: LiveKey, block: LiveBlock) -> bytes:
+        seen = self._blocks.get(key)
+        if seen is not None and seen.block is block:
+            return _delta(seen)
+        seen = self._blocks[key] = _Seen(block)
+        return _delta(seen) if block.opened > self._seat.joined else _snapshot(seen)
+
+
+def _forget(entries: dict[LiveKey, Any], task_id: str) -> None:
+    for key in [key for key in entries if key[0] == task_id]:
+        del entries[key]
+
+
+def _piece(block: LiveBlock, start: int) -> str:
+    text = block.slice(start, FRAME_CHARS)
+    if text.isascii() or len(text.encode()) <= FRAME_BYTES:
+        return text
+    return text[: FRAME_BYTES // 4]
+
+
+def _snapshot(seen: _Seen) -> bytes:
+    """All of a block so far, for one who comes late."""
+    block = seen.block
+    text = _piece(block, 0)
+    seen.offset = len(text)
+    payload: dict[str, Any] = {"step": block.step, "block_id": block.block_id, "kind": block.kind}
+    if block.kind == "tool_call":
+        payload |= {"index": block.index, "name": block.name}
+    return sse.live_frame("snapshot", payload | {"text": text}, block.task_id)
+
+
+def _delta(seen: _Seen) -> bytes:
+    """The next piece of a block; encoded once for all followers that stand at the same place."""
+    block, start = seen.block, seen.offset
+    if start >= block.length:
+        return b""
+    memo = block.memo
+    if memo is None or memo[0] != start or memo[1] != block.length:
+        memo = block.memo = _encode_delta(block, start)
+    seen.offset = memo[2]
+    return memo[3]
+
+
+def _encode_delta(block: LiveBlock, start: int) -> tuple[int, int, int, bytes]:
+    text = _piece(block, start)
+    payload: dict[str, Any] = {"step": block.step, "block_id": block.block_id}
+    if block.kind == "tool_call":
+        payload |= {"index": block.index, "name": block.name}
+    payload |= {"offset": start, "delta": text}
+    frame = sse.live_frame(_DELTA_TYPES[block.kind], payload, block.task_id)
+    return start, block.length, start + len(text), frame
+
+
+def _progress(progress: Progress) -> bytes:
+    if progress.memo is None:
+        payload = payload_of(progress.event)
+        progress.memo = sse.live_frame("tool_progress", payload, progress.task_id)
+    return progress.memo
