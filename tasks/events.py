@@ -10,13 +10,8 @@ Reading: `page()`, `page_session()`, `one()` give rows; `wire_body()` and `frame
     hash   = hex(HMAC-SHA256(key = PILOTHOUSE_AUDIT_KEY, message = previous hash + record))
 
 `record` is UTF-8 without spaces: the task's id in lower case with hyphens, the time as
-`2026-01-31T09:30:00.123Z` (UTC, always three digits), and the payload's text exactly as stored.
+`2026-01-31T09:30:00.123Z` (UTC, always three digits), and the payload's text exactly as stored (`tasks.canonical`).
 `previous hash` is the hex text of the event before; 64 zeros for the first. `hash` is lower case.
-
-**Canonical JSON** (`canonical_json()`): UTF-8, no spaces, the keys of every object in the order of
-their code points, no escapes but those that JSON demands and \\u2028, \\u2029, \\u0085 (which some
-readers take for line ends), integers in full, other numbers in the shortest form that reads back
-as the same double, NaN and infinities as null. What JSON cannot say becomes its string.
 """
 
 from __future__ import annotations
@@ -31,22 +26,27 @@ from typing import Any
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import QuerySet
-from django.utils.dateparse import parse_datetime
+from django.db.backends.utils import CursorWrapper
+from django.db.models import Field, Model
+from django.utils import timezone
 
 from agent.events import StoredEvent, from_payload
-from agent.text import clean
+from tasks.canonical import canonical_json as canonical_json
 from tasks.conf import conf
 from tasks.hub import StoredFrame, hub
 from tasks.models import Session, Task, TaskEvent
 
 FIRST_PREVIOUS_HASH = "0" * 64
+OWN_FIELDS = frozenset(
+    {"status", "session", "first_position", "last_sequence", "last_hash", "last_event_at"}
+)
+"""Of the task row; callers cannot set them through `changes`."""
 MAX_CONTENT_BYTES = 4 * 1024
 """More of a tool's `content` than this is cut on a stream."""
 
 
-class FenceLost(Exception):
-    """Another run owns the task, or it has ended: stop at once and write nothing."""
+class FenceLost(Exception):  # noqa: N818 - our exceptions are sentences
+    """Another run owns the task, or it is not running any more: stop at once and write nothing."""
 
     def __init__(self, task_id: str, run: int) -> None:
         super().__init__(f"Run {run} of task {task_id} no longer owns it.")
@@ -69,14 +69,40 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
-    """What an append was given. With no events, `first_*` is one more than `last_*`."""
+    """The numbers and the time that an append was given."""
 
+    session_id: str
     first_sequence: int
     last_sequence: int
     first_position: int
     last_position: int
     created_at: datetime
-    """The same for all events of the append."""
+    """The same for all its events."""
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task's chain ended before the append."""
+
+    task_id: str
+    session_id: str
+    sequence: int
+    hash: str
+    time: datetime | None
+
+
+# SQL by hand where it runs for every event: the ORM has no UPDATE … RETURNING and costs four times more.
+_CLAIM_SEQUENCES = """
+    UPDATE tasks_task SET last_sequence = last_sequence + %s WHERE id = %s
+    RETURNING last_sequence, last_hash, last_event_at, session_id"""
+_CLAIM_UNDER_FENCE = _CLAIM_SEQUENCES.replace("RETURNING", "AND run = %s AND status = %s RETURNING")
+_CLAIM_POSITIONS = """
+    UPDATE tasks_session SET last_position = last_position + %s, updated_at = %s WHERE id = %s
+    RETURNING last_position"""
+_INSERT = """
+    INSERT INTO tasks_taskevent
+        (task_id, session_id, sequence, position, type, payload, created_at, hash)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
+_MOVE_HEAD = "UPDATE tasks_task SET last_hash = %s, last_event_at = %s WHERE id = %s"
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────
@@ -93,17 +119,154 @@ def append(
 
     With a `fence`, only while that run owns the task and the task is running; else `FenceLost`.
     `changes` are fields of `Task` (expressions allowed), but never its status: that moves through
-    `tasks.lifecycle.move()`, for a run's end after the append. Raises `Task.DoesNotExist`.
+    `tasks.lifecycle.move()`, at the end of a run after the append. Raises `Task.DoesNotExist`.
     """
-    raise NotImplementedError
+    _check_call(events, changes or {})
+    with connection.cursor() as cursor:
+        head = _claim_sequences(cursor, task_id, len(events), fence)
+        created_at = _now(head.time)
+        last_position = _claim_positions(cursor, head.session_id, len(events), created_at)
+        rows = _chained(head, events, last_position - len(events), created_at)
+        _insert(cursor, rows)
+        _move_head(cursor, rows, changes or {})
+    # A hub that fails costs followers a moment, not the command its success.
+    transaction.on_commit(partial(_publish, rows), robust=True)
+    return Appended(
+        session_id=head.session_id,
+        first_sequence=rows[0].sequence,
+        last_sequence=rows[-1].sequence,
+        first_position=rows[0].position,
+        last_position=rows[-1].position,
+        created_at=created_at,
+    )
+
+
+def link(previous_hash: str, row: Row) -> str:
+    """The row's hash; the module's docstring defines it."""
+    record = (
+        f'["{row.task_id}",{row.sequence},"{row.type}","{wire_time(row.created_at)}",{row.payload}]'
+    )
+    message = (previous_hash or FIRST_PREVIOUS_HASH) + record
+    return hmac.digest(conf().audit_key, message.encode(), hashlib.sha256).hex()
+
+
+def _check_call(events: Sequence[StoredEvent], changes: Mapping[str, Any]) -> None:
+    if not connection.in_atomic_block:
+        raise RuntimeError("append() belongs inside a command: submit one to tasks.writer.")
+    if not events:
+        raise ValueError("append() needs at least one event.")
+    if forbidden := sorted(OWN_FIELDS & changes.keys()):
+        raise ValueError(f"append() does not change {', '.join(forbidden)} on request.")
+
+
+def _claim_sequences(
+    cursor: CursorWrapper, task_id: str | uuid.UUID, count: int, fence: int | None
+) -> _Head:
+    """Take the next numbers. From here on the row is locked: appends to a task queue up here."""
+    key = _key(Task, task_id)
+    if fence is None:
+        cursor.execute(_CLAIM_SEQUENCES, [count, key])
+    else:
+        cursor.execute(_CLAIM_UNDER_FENCE, [count, key, fence, str(Task.Status.RUNNING)])
+    found = cursor.fetchone()
+    if found is None and fence is not None:
+        raise FenceLost(str(task_id), fence)
+    if found is None:
+        raise Task.DoesNotExist(f"There is no task {task_id}.")
+    last_sequence, last_hash, last_event_at, session_id = found
+    return _Head(
+        task_id=_text(task_id),
+        session_id=_text(session_id),
+        sequence=last_sequence - count,
+        hash=last_hash,
+        time=_aware(last_event_at),
+    )
+
+
+def _claim_positions(cursor: CursorWrapper, session_id: str, count: int, now: datetime) -> int:
+    """Always after the task row, so that two appends never wait for each other crosswise."""
+    cursor.execute(
+        _CLAIM_POSITIONS,
+        [count, _time(now), _key(Session, session_id)],
+    )
+    return int(cursor.fetchone()[0])
+
+
+def _now(earlier: datetime | None) -> datetime:
+    """In whole milliseconds, and not before the task's last event even if the clock was set back."""
+    now = timezone.now()
+    now = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    return now if earlier is None else max(now, earlier)
+
+
+def _chained(
+    head: _Head, events: Sequence[StoredEvent], position: int, created_at: datetime
+) -> list[Row]:
+    rows = []
+    previous = head.hash
+    for number, event in enumerate(events, start=1):
+        unlinked = Row(
+            task_id=head.task_id,
+            session_id=head.session_id,
+            sequence=head.sequence + number,
+            position=position + number,
+            type=event.type,
+            payload=canonical_json(_fields(event)),
+            created_at=created_at,
+            hash="",
+        )
+        previous = link(previous, unlinked)
+        rows.append(msgspec.structs.replace(unlinked, hash=previous))
+    return rows
+
+
+def _fields(event: StoredEvent) -> dict[str, Any]:
+    """The payload: what applies, without the type."""
+    fields = msgspec.structs.asdict(event)
+    return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+
+
+def _insert(cursor: CursorWrapper, rows: Sequence[Row]) -> None:
+    keys = _key(Task, rows[0].task_id), _key(Session, rows[0].session_id)
+    time = _time(rows[0].created_at)
+    cursor.executemany(
+        _INSERT,
+        [
+            (*keys, row.sequence, row.position, row.type, row.payload, time, row.hash)
+            for row in rows
+        ],
+    )
+
+
+def _move_head(cursor: CursorWrapper, rows: Sequence[Row], changes: Mapping[str, Any]) -> None:
+    """The fence held when the numbers were taken, and the row is locked since then."""
+    first, last = rows[0], rows[-1]
+    place = {"first_position": first.position} if first.sequence == 1 else {}
+    if changes or place:
+        head = {"last_hash": last.hash, "last_event_at": last.created_at}
+        Task.objects.filter(pk=last.task_id).update(**head, **place, **changes)
+        return
+    cursor.execute(  # the usual case, without the price of the ORM
+        _MOVE_HEAD,
+        [last.hash, _time(last.created_at), _key(Task, last.task_id)],
+    )
+
+
+def _publish(rows: Sequence[Row]) -> None:
+    """After COMMIT: who begins to listen later than that reads the rows itself."""
+    if hub.wants(rows[0].task_id, rows[0].session_id):
+        hub.committed_from_thread([frame(row) for row in rows])
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
+_COLUMNS = tuple(Row.__struct_fields__)
+
 
 def page(task_id: str | uuid.UUID, after: int = 0, limit: int = 200) -> list[Row]:
     """The task's next events behind sequence `after`."""
-    raise NotImplementedError
+    found = TaskEvent.objects.filter(task_id=task_id, sequence__gt=after).order_by("sequence")
+    return [row_of(values) for values in found.values_list(*_COLUMNS)[:limit]]
 
 
 def page_session(
@@ -113,15 +276,56 @@ def page_session(
 
     Always in ascending order.
     """
-    raise NotImplementedError
+    found = TaskEvent.objects.filter(session_id=session_id, position__gt=after)
+    if before is None:
+        values = found.order_by("position").values_list(*_COLUMNS)[:limit]
+        return [row_of(value) for value in values]
+    newest = found.filter(position__lt=before).order_by("-position").values_list(*_COLUMNS)
+    return [row_of(value) for value in newest[:limit]][::-1]
 
 
 def one(task_id: str | uuid.UUID, sequence: int) -> Row | None:
-    raise NotImplementedError
+    found = TaskEvent.objects.filter(task_id=task_id, sequence=sequence)
+    values = found.values_list(*_COLUMNS).first()
+    return None if values is None else row_of(values)
+
+
+def row_of(values: Sequence[Any]) -> Row:
+    """From the columns in the order of `Row`'s fields."""
+    fields = dict(zip(_COLUMNS, values, strict=True))
+    fields["task_id"], fields["session_id"] = str(fields["task_id"]), str(fields["session_id"])
+    return Row(**fields)
 
 
 def typed(row: Row) -> StoredEvent:
     return from_payload(row.type, row.payload)
+
+
+# ── wire form ─────────────────────────────────────────────────────────────────────────────────
+
+
+class _Block(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hub wants to know of a payload."""
+
+    block_id: str | None = None
+    text: str | None = None
+    tool_call_id: str | None = None
+
+
+_KNOWN_TO_HUB: dict[str, frozenset[str]] = {
+    "reasoning_message": frozenset({"block_id", "text"}),
+    "assistant_message": frozenset({"block_id", "text"}),
+    "tool_call_requested": frozenset({"block_id"}),
+    "tool_call_finished": frozenset({"tool_call_id"}),
+}
+_block_decoder = msgspec.json.Decoder(_Block)
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text_decoder = msgspec.json.Decoder(str)
+
+
+def wire_time(moment: datetime) -> str:
+    """UTC with milliseconds: `2026-01-31T09:30:00.123Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def wire_body(row: Row, *, cut: bool = False) -> bytes:
@@ -129,14 +333,74 @@ def wire_body(row: Row, *, cut: bool = False) -> bytes:
 
     `cut`: as streams send it, large tool `content` shortened and with the URL of the whole.
     """
-    raise NotImplementedError
+    return (
+        f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
+        f'"task_id":"{row.task_id}","created_at":"{wire_time(row.created_at)}",'
+        f'"payload":{_wire_payload(row, cut)}}}'
+    ).encode()
 
 
 def frame(row: Row) -> StoredFrame:
     """The event as the hub and `follow()` pass it on: `event:` and `data:` lines without the id."""
-    raise NotImplementedError
+    known = _KNOWN_TO_HUB.get(row.type)
+    block = msgspec.structs.asdict(_block_decoder.decode(row.payload)) if known else {}
+    return StoredFrame(
+        task_id=row.task_id,
+        session_id=row.session_id,
+        sequence=row.sequence,
+        position=row.position,
+        type=row.type,
+        body=b"event: %b\ndata: %b\n\n" % (row.type.encode(), wire_body(row, cut=True)),
+        **{name: block[name] for name in known or ()},
+    )
 
 
-def canonical_json(value: Any) -> str:
-    """One text for one value, whatever built it; the module's docstring defines it."""
-    raise NotImplementedError
+def _wire_payload(row: Row, cut: bool) -> str:
+    """The stored text, unless something in it is not for browsers."""
+    too_large = cut and row.type == "tool_call_finished" and len(row.payload) > MAX_CONTENT_BYTES
+    if not too_large and '"provider_data"' not in row.payload:
+        return row.payload
+    fields = _object_decoder.decode(row.payload)
+    fields.pop("provider_data", None)
+    if too_large:
+        fields |= _cut_content(row, fields)
+    return msgspec.json.encode(fields).decode()
+
+
+def _cut_content(row: Row, fields: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    content = _text_decoder.decode(fields["content"]).encode()
+    if len(content) <= MAX_CONTENT_BYTES:
+        return {}
+    changed = {
+        "content": content[:MAX_CONTENT_BYTES].decode(errors="ignore"),  # not half a character
+        "truncated": True,
+        "size": len(content),
+        "url": f"/api/tasks/{row.task_id}/events/{row.sequence}",
+    }
+    return {name: msgspec.Raw(canonical_json(value).encode()) for name, value in changed.items()}
+
+
+# ── columns ───────────────────────────────────────────────────────────────────────────────────
+
+_CREATED_AT: Field[Any, Any] = TaskEvent._meta.get_field("created_at")
+
+
+def _key(model: type[Model], value: str | uuid.UUID) -> Any:
+    """A primary key as this database stores it."""
+    return model._meta.pk.get_db_prep_value(value, connection)
+
+
+def _time(moment: datetime) -> Any:
+    return _CREATED_AT.get_db_prep_value(moment, connection)
+
+
+def _text(key: str | uuid.UUID) -> str:
+    """SQLite keeps UUIDs as 32 hex digits; we speak with hyphens."""
+    return str(key if isinstance(key, uuid.UUID) else uuid.UUID(key))
+
+
+def _aware(moment: str | datetime | None) -> datetime | None:
+    """SQLite keeps times as text in UTC."""
+    if isinstance(moment, str):
+        return datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    return moment

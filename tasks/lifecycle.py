@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from django.db import connection
+from django.db.models import F
 from django.utils import timezone
 
 from tasks.models import Task
@@ -45,8 +46,8 @@ def move(
 ) -> bool:
     """Set the status, if it is one of `frm` (default: every allowed one) and `run` owns the task.
 
-    `changes` are further fields. A terminal status also sets `finished_at`; every status but
-    running also releases the lease. True: the move is ours. ValueError: the table forbids it.
+    `changes` are further fields. Moving to running also adds 1 to `Task.run`, the fence; any other
+    status releases the lease; a terminal one sets `finished_at`. True: the move is ours. ValueError: the table forbids it.
     """
     if not connection.in_atomic_block:
         raise RuntimeError("A status moves inside a command, together with the events that say so.")
@@ -61,7 +62,9 @@ def move(
 
 def _consequences(to: Task.Status) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    if to != Task.Status.RUNNING:
+    if to == Task.Status.RUNNING:
+        fields["run"] = F("run") + 1
+    else:
         fields |= {"lease_worker": "", "lease_expires_at": None}
     if to in Task.TERMINAL:
         fields["finished_at"] = timezone.now()

@@ -113,7 +113,9 @@ class Task(models.Model):
         CRON = "cron"
         COMMAND = "command"
 
-    TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BUDGET_EXCEEDED})
+    TERMINAL = frozenset(
+        {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BUDGET_EXCEEDED}
+    )
     OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING_APPROVAL})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -197,9 +199,7 @@ class TaskEvent(models.Model):
     """One stored fact. Written once, never changed."""
 
     # No index of their own: both unique constraints below begin with these columns.
-    task = models.ForeignKey(
-        Task, on_delete=models.PROTECT, related_name="events", db_index=False
-    )
+    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="events", db_index=False)
     sequence = models.BigIntegerField()
     """1, 2, 3 … per task, without gaps."""
     session = models.ForeignKey(

@@ -42,7 +42,7 @@ LOCK_PATIENCE = "250ms"
 processes whose batches lock rows in different orders would otherwise wait for the deadlock detector."""
 
 
-class WriterUnavailable(Exception):
+class WriterUnavailable(Exception):  # noqa: N818 - our exceptions are sentences
     """The database could not be reached or did not commit."""
 
     def __init__(self, message: str, *, unknown: bool = False) -> None:
@@ -267,10 +267,7 @@ def _transaction(jobs: Sequence[_Job[Any]]) -> tuple[_Fate, Exception | None]:
             for job in jobs:
                 job.attempt()
                 _require_connection(connection, job)
-            # A callback that raises must not keep those behind it from running.
-            connection.run_on_commit = [
-                (sids, callback, True) for sids, callback, _ in connection.run_on_commit
-            ]
+            _protect_callbacks(connection)
             committing = True
     except Exception as error:  # noqa: BLE001 - BEGIN, COMMIT or the connection: whatever it was, every submitter must hear
         # Django rolls back when COMMIT fails, and drops the connection when that fails as well.
@@ -283,6 +280,13 @@ def _limit_patience(connection: BaseDatabaseWrapper, jobs: Sequence[_Job[Any]]) 
     if len(jobs) > 1 and connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}'")
+
+
+def _protect_callbacks(connection: Any) -> None:
+    """One that raises is logged by Django and does not keep those behind it from running."""
+    connection.run_on_commit = [
+        (sids, callback, True) for sids, callback, _ in connection.run_on_commit
+    ]
 
 
 def _require_connection(connection: BaseDatabaseWrapper, job: _Job[Any]) -> None:
