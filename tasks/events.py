@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -282,6 +282,14 @@ def page_session(
         return [row_of(value) for value in values]
     newest = found.filter(position__lt=before).order_by("-position").values_list(*_COLUMNS)
     return [row_of(value) for value in newest[:limit]][::-1]
+
+
+def stream(task_id: str | uuid.UUID, after: int | None = None) -> Iterator[Row]:
+    """All events of a task in order of sequence, or those behind `after`; however many there are."""
+    found = TaskEvent.objects.filter(task_id=task_id).order_by("sequence")
+    if after is not None:
+        found = found.filter(sequence__gt=after)
+    yield from map(row_of, found.values_list(*_COLUMNS).iterator(2000))
 
 
 def one(task_id: str | uuid.UUID, sequence: int) -> Row | None:

@@ -8,7 +8,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -17,250 +16,544 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='ApiToken',
+            name="ApiToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(blank=True, max_length=100)),
-                ('prefix', models.CharField(max_length=16)),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('scopes', models.JSONField(default=list)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('expires_at', models.DateTimeField(blank=True, null=True)),
-                ('last_used_at', models.DateTimeField(blank=True, null=True)),
-                ('revoked_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='api_tokens', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(blank=True, max_length=100)),
+                ("prefix", models.CharField(max_length=16)),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("scopes", models.JSONField(default=list)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("last_used_at", models.DateTimeField(blank=True, null=True)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="api_tokens",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at'],
+                "ordering": ["-created_at"],
             },
         ),
         migrations.CreateModel(
-            name='Session',
+            name="Session",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('title', models.CharField(blank=True, max_length=200)),
-                ('archived', models.BooleanField(default=False)),
-                ('hidden', models.BooleanField(default=False)),
-                ('last_position', models.BigIntegerField(default=0)),
-                ('forked_at_sequence', models.BigIntegerField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("title", models.CharField(blank=True, max_length=200)),
+                ("archived", models.BooleanField(default=False)),
+                ("hidden", models.BooleanField(default=False)),
+                ("last_position", models.BigIntegerField(default=0)),
+                ("forked_at_sequence", models.BigIntegerField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("updated_at", models.DateTimeField(default=django.utils.timezone.now)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="sessions",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-updated_at', '-id'],
+                "ordering": ["-updated_at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='SignInLink',
+            name="SignInLink",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('expires_at', models.DateTimeField()),
-                ('used_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("expires_at", models.DateTimeField()),
+                ("used_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-expires_at'],
+                "ordering": ["-expires_at"],
             },
         ),
         migrations.CreateModel(
-            name='Task',
+            name="Task",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('goal', models.TextField()),
-                ('status', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('waiting_approval', 'Waiting Approval'), ('completed', 'Completed'), ('failed', 'Failed'), ('cancelled', 'Cancelled'), ('budget_exceeded', 'Budget Exceeded')], default='queued', max_length=20)),
-                ('trigger', models.CharField(choices=[('chat', 'Chat'), ('api', 'Api'), ('agui', 'Agui'), ('webhook', 'Webhook'), ('cron', 'Cron'), ('command', 'Command')], max_length=16)),
-                ('mode', models.CharField(blank=True, max_length=16)),
-                ('run', models.PositiveIntegerField(default=0)),
-                ('last_sequence', models.BigIntegerField(default=0)),
-                ('last_hash', models.CharField(blank=True, max_length=64)),
-                ('last_event_at', models.DateTimeField(blank=True, null=True)),
-                ('first_position', models.BigIntegerField(default=0)),
-                ('cancel_requested_at', models.DateTimeField(blank=True, null=True)),
-                ('final_answer', models.TextField(blank=True)),
-                ('error', models.JSONField(blank=True, null=True)),
-                ('steps', models.PositiveIntegerField(default=0)),
-                ('usage', models.JSONField(blank=True, default=dict)),
-                ('cost', models.DecimalField(blank=True, decimal_places=6, max_digits=14, null=True)),
-                ('lease_worker', models.CharField(blank=True, max_length=200)),
-                ('lease_expires_at', models.DateTimeField(blank=True, null=True)),
-                ('idempotency_key', models.CharField(blank=True, max_length=200, null=True)),
-                ('idempotency_digest', models.CharField(blank=True, max_length=64)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('cancel_requested_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('created_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='tasks', to=settings.AUTH_USER_MODEL)),
-                ('follow_up_of', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='follow_ups', to='tasks.task')),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='tasks', to='tasks.session')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("goal", models.TextField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("queued", "Queued"),
+                            ("running", "Running"),
+                            ("waiting_approval", "Waiting Approval"),
+                            ("completed", "Completed"),
+                            ("failed", "Failed"),
+                            ("cancelled", "Cancelled"),
+                            ("budget_exceeded", "Budget Exceeded"),
+                        ],
+                        default="queued",
+                        max_length=20,
+                    ),
+                ),
+                (
+                    "trigger",
+                    models.CharField(
+                        choices=[
+                            ("chat", "Chat"),
+                            ("api", "Api"),
+                            ("agui", "Agui"),
+                            ("webhook", "Webhook"),
+                            ("cron", "Cron"),
+                            ("command", "Command"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("mode", models.CharField(blank=True, max_length=16)),
+                ("run", models.PositiveIntegerField(default=0)),
+                ("last_sequence", models.BigIntegerField(default=0)),
+                ("last_hash", models.CharField(blank=True, max_length=64)),
+                ("last_event_at", models.DateTimeField(blank=True, null=True)),
+                ("first_position", models.BigIntegerField(default=0)),
+                ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),
+                ("final_answer", models.TextField(blank=True)),
+                ("error", models.JSONField(blank=True, null=True)),
+                ("steps", models.PositiveIntegerField(default=0)),
+                ("usage", models.JSONField(blank=True, default=dict)),
+                (
+                    "cost",
+                    models.DecimalField(blank=True, decimal_places=6, max_digits=14, null=True),
+                ),
+                ("lease_worker", models.CharField(blank=True, max_length=200)),
+                ("lease_expires_at", models.DateTimeField(blank=True, null=True)),
+                ("idempotency_key", models.CharField(blank=True, max_length=200, null=True)),
+                ("idempotency_digest", models.CharField(blank=True, max_length=64)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cancel_requested_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="tasks",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "follow_up_of",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="follow_ups",
+                        to="tasks.task",
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="tasks",
+                        to="tasks.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at', '-id'],
+                "ordering": ["-created_at", "-id"],
             },
         ),
         migrations.AddField(
-            model_name='session',
-            name='forked_from',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='forks', to='tasks.task'),
+            model_name="session",
+            name="forked_from",
+            field=models.ForeignKey(
+                blank=True,
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="forks",
+                to="tasks.task",
+            ),
         ),
         migrations.CreateModel(
-            name='Artifact',
+            name="Artifact",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('path', models.CharField(max_length=1024)),
-                ('size', models.BigIntegerField()),
-                ('sha256', models.CharField(max_length=64)),
-                ('media_type', models.CharField(max_length=100)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('task', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='artifacts', to='tasks.task')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("path", models.CharField(max_length=1024)),
+                ("size", models.BigIntegerField()),
+                ("sha256", models.CharField(max_length=64)),
+                ("media_type", models.CharField(max_length=100)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                (
+                    "task",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="artifacts",
+                        to="tasks.task",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['created_at', 'id'],
+                "ordering": ["created_at", "id"],
             },
         ),
         migrations.CreateModel(
-            name='Approval',
+            name="Approval",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('call', 'Call'), ('unknown_effect', 'Unknown Effect'), ('question', 'Question'), ('limit', 'Limit')], max_length=16)),
-                ('step', models.PositiveIntegerField()),
-                ('tool_call_id', models.CharField(max_length=200)),
-                ('tool', models.CharField(max_length=100)),
-                ('capability', models.CharField(max_length=100)),
-                ('risk', models.CharField(max_length=16)),
-                ('arguments', models.JSONField()),
-                ('arguments_digest', models.CharField(blank=True, max_length=64)),
-                ('target_digest', models.CharField(blank=True, max_length=64)),
-                ('diff', models.TextField(blank=True)),
-                ('options', models.JSONField(blank=True, default=list)),
-                ('reason', models.TextField(blank=True)),
-                ('rule', models.TextField(blank=True)),
-                ('status', models.CharField(choices=[('pending', 'Pending'), ('approved', 'Approved'), ('rejected', 'Rejected'), ('expired', 'Expired'), ('stale', 'Stale'), ('cancelled', 'Cancelled')], default='pending', max_length=16)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('expires_at', models.DateTimeField(blank=True, null=True)),
-                ('resolved_at', models.DateTimeField(blank=True, null=True)),
-                ('reply_digest', models.CharField(blank=True, max_length=64)),
-                ('comment', models.TextField(blank=True)),
-                ('answer', models.TextField(blank=True)),
-                ('edited_arguments', models.JSONField(blank=True, null=True)),
-                ('scope', models.CharField(default='once', max_length=16)),
-                ('replaced_by', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='replaces', to='tasks.approval')),
-                ('resolved_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('task', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='approvals', to='tasks.task')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("call", "Call"),
+                            ("unknown_effect", "Unknown Effect"),
+                            ("question", "Question"),
+                            ("limit", "Limit"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("step", models.PositiveIntegerField()),
+                ("tool_call_id", models.CharField(max_length=200)),
+                ("tool", models.CharField(max_length=100)),
+                ("capability", models.CharField(max_length=100)),
+                ("risk", models.CharField(max_length=16)),
+                ("arguments", models.JSONField()),
+                ("arguments_digest", models.CharField(blank=True, max_length=64)),
+                ("target_digest", models.CharField(blank=True, max_length=64)),
+                ("diff", models.TextField(blank=True)),
+                ("options", models.JSONField(blank=True, default=list)),
+                ("reason", models.TextField(blank=True)),
+                ("rule", models.TextField(blank=True)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("pending", "Pending"),
+                            ("approved", "Approved"),
+                            ("rejected", "Rejected"),
+                            ("expired", "Expired"),
+                            ("stale", "Stale"),
+                            ("cancelled", "Cancelled"),
+                        ],
+                        default="pending",
+                        max_length=16,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("resolved_at", models.DateTimeField(blank=True, null=True)),
+                ("reply_digest", models.CharField(blank=True, max_length=64)),
+                ("comment", models.TextField(blank=True)),
+                ("answer", models.TextField(blank=True)),
+                ("edited_arguments", models.JSONField(blank=True, null=True)),
+                ("scope", models.CharField(default="once", max_length=16)),
+                (
+                    "replaced_by",
+                    models.OneToOneField(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="replaces",
+                        to="tasks.approval",
+                    ),
+                ),
+                (
+                    "resolved_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "task",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="approvals",
+                        to="tasks.task",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['created_at', 'id'],
-                'permissions': [('resolve_approval', 'Can decide approvals of every workspace')],
+                "ordering": ["created_at", "id"],
+                "permissions": [("resolve_approval", "Can decide approvals of every workspace")],
             },
         ),
         migrations.CreateModel(
-            name='TaskEvent',
+            name="TaskEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sequence', models.BigIntegerField()),
-                ('position', models.BigIntegerField()),
-                ('type', models.CharField(max_length=32)),
-                ('payload', models.TextField()),
-                ('created_at', models.DateTimeField()),
-                ('hash', models.CharField(max_length=64)),
-                ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='events', to='tasks.session')),
-                ('task', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='events', to='tasks.task')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("sequence", models.BigIntegerField()),
+                ("position", models.BigIntegerField()),
+                ("type", models.CharField(max_length=32)),
+                ("payload", models.TextField()),
+                ("created_at", models.DateTimeField()),
+                ("hash", models.CharField(max_length=64)),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="events",
+                        to="tasks.session",
+                    ),
+                ),
+                (
+                    "task",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="events",
+                        to="tasks.task",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['task', 'sequence'],
+                "ordering": ["task", "sequence"],
             },
         ),
         migrations.CreateModel(
-            name='Workspace',
+            name="Workspace",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=100)),
-                ('root', models.CharField(max_length=1024, unique=True)),
-                ('instructions', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='workspaces', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("name", models.CharField(max_length=100)),
+                ("root", models.CharField(max_length=1024, unique=True)),
+                ("instructions", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="workspaces",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['created_at', 'id'],
+                "ordering": ["created_at", "id"],
             },
         ),
         migrations.AddField(
-            model_name='session',
-            name='workspace',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='tasks.workspace'),
+            model_name="session",
+            name="workspace",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="sessions",
+                to="tasks.workspace",
+            ),
         ),
         migrations.CreateModel(
-            name='Member',
+            name="Member",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('role', models.CharField(choices=[('viewer', 'Viewer'), ('member', 'Member'), ('approver', 'Approver')], max_length=16)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
-                ('workspace', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='members', to='tasks.workspace')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("viewer", "Viewer"),
+                            ("member", "Member"),
+                            ("approver", "Approver"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="memberships",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "workspace",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="members",
+                        to="tasks.workspace",
+                    ),
+                ),
             ],
         ),
         migrations.AddIndex(
-            model_name='task',
-            index=models.Index(fields=['session', 'first_position'], name='task_in_session'),
+            model_name="task",
+            index=models.Index(fields=["session", "first_position"], name="task_in_session"),
         ),
         migrations.AddIndex(
-            model_name='task',
-            index=models.Index(fields=['created_by', '-created_at'], name='task_owner_recent'),
+            model_name="task",
+            index=models.Index(fields=["created_by", "-created_at"], name="task_owner_recent"),
         ),
         migrations.AddIndex(
-            model_name='task',
-            index=models.Index(condition=models.Q(('status__in', ['queued', 'running', 'waiting_approval'])), fields=['status', 'lease_expires_at'], name='task_open'),
+            model_name="task",
+            index=models.Index(
+                condition=models.Q(("status__in", ["queued", "running", "waiting_approval"])),
+                fields=["status", "lease_expires_at"],
+                name="task_open",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='task',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['queued', 'running', 'waiting_approval', 'completed', 'failed', 'cancelled', 'budget_exceeded'])), name='task_status_valid'),
+            model_name="task",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "status__in",
+                        [
+                            "queued",
+                            "running",
+                            "waiting_approval",
+                            "completed",
+                            "failed",
+                            "cancelled",
+                            "budget_exceeded",
+                        ],
+                    )
+                ),
+                name="task_status_valid",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='task',
-            constraint=models.UniqueConstraint(fields=('created_by', 'idempotency_key'), name='task_idempotency_per_owner'),
+            model_name="task",
+            constraint=models.UniqueConstraint(
+                fields=("created_by", "idempotency_key"), name="task_idempotency_per_owner"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='artifact',
-            constraint=models.UniqueConstraint(fields=('task', 'path'), name='artifact_path_per_task'),
+            model_name="artifact",
+            constraint=models.UniqueConstraint(
+                fields=("task", "path"), name="artifact_path_per_task"
+            ),
         ),
         migrations.AddIndex(
-            model_name='approval',
-            index=models.Index(condition=models.Q(('status', 'pending')), fields=['expires_at'], name='approval_pending'),
+            model_name="approval",
+            index=models.Index(
+                condition=models.Q(("status", "pending")),
+                fields=["expires_at"],
+                name="approval_pending",
+            ),
         ),
         migrations.AddIndex(
-            model_name='approval',
-            index=models.Index(fields=['task', 'status'], name='approval_of_task'),
+            model_name="approval",
+            index=models.Index(fields=["task", "status"], name="approval_of_task"),
         ),
         migrations.AddConstraint(
-            model_name='approval',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['pending', 'approved', 'rejected', 'expired', 'stale', 'cancelled'])), name='approval_status_valid'),
+            model_name="approval",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "status__in",
+                        ["pending", "approved", "rejected", "expired", "stale", "cancelled"],
+                    )
+                ),
+                name="approval_status_valid",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='approval',
-            constraint=models.UniqueConstraint(condition=models.Q(('status', 'pending')), fields=('task', 'tool_call_id', 'kind'), name='one_pending_approval_per_call'),
+            model_name="approval",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("status", "pending")),
+                fields=("task", "tool_call_id", "kind"),
+                name="one_pending_approval_per_call",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='taskevent',
-            constraint=models.UniqueConstraint(fields=('task', 'sequence'), name='event_sequence_unique'),
+            model_name="taskevent",
+            constraint=models.UniqueConstraint(
+                fields=("task", "sequence"), name="event_sequence_unique"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='taskevent',
-            constraint=models.UniqueConstraint(fields=('session', 'position'), name='event_position_unique'),
+            model_name="taskevent",
+            constraint=models.UniqueConstraint(
+                fields=("session", "position"), name="event_position_unique"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='workspace',
-            constraint=models.UniqueConstraint(fields=('owner', 'name'), name='workspace_name_per_owner'),
+            model_name="workspace",
+            constraint=models.UniqueConstraint(
+                fields=("owner", "name"), name="workspace_name_per_owner"
+            ),
         ),
         migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['owner', '-updated_at'], name='session_owner_recent'),
+            model_name="session",
+            index=models.Index(fields=["owner", "-updated_at"], name="session_owner_recent"),
         ),
         migrations.AddConstraint(
-            model_name='member',
-            constraint=models.UniqueConstraint(fields=('workspace', 'user'), name='one_role_per_workspace'),
+            model_name="member",
+            constraint=models.UniqueConstraint(
+                fields=("workspace", "user"), name="one_role_per_workspace"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='member',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ['viewer', 'member', 'approver'])), name='member_role_valid'),
+            model_name="member",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("role__in", ["viewer", "member", "approver"])),
+                name="member_role_valid",
+            ),
         ),
     ]

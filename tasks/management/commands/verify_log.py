@@ -1,0 +1,152 @@
+"""`verify_log [TASK]`: is the event log whole and unchanged?
+
+For every task: the hash chain, the numbering without gaps, and that it ends at the head on the
+task row. For every session: positions without gaps. One line per broken task or session, then the
+root: SHA-256 over the lines `task id:last sequence:last hash`, in the order of the ids, each ended
+by a line feed. A root kept elsewhere proves later that nothing was cut off.
+
+Runs beside a working server and holds no lock: rows are streamed, and a task that grows meanwhile
+is read on until its head is reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db.models import Count, Max, Min
+
+from tasks import events
+from tasks.models import Session, Task, TaskEvent
+
+CHUNK = 2000
+
+
+class Command(BaseCommand):
+    help = (
+        "Check the hash chain, numbering and head of every task; exit status 1 when one is broken."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "task", nargs="?", type=uuid.UUID, metavar="TASK", help="only this task"
+        )
+
+    def handle(self, *_args: Any, task: uuid.UUID | None = None, **_options: Any) -> None:
+        if task is None:
+            self._everything()
+        else:
+            self._single(task)
+
+    def _single(self, task_id: uuid.UUID) -> None:
+        if not Task.objects.filter(pk=task_id).exists():
+            raise CommandError(f"There is no task {task_id}.", returncode=2)
+        chain = verify_task(task_id)
+        if chain.problem:
+            self.stdout.write(f"task {task_id}: {chain.problem}")
+            raise CommandError("The log of this task is broken.")
+        self.stdout.write(f"task {task_id}: {chain.sequence} events, head {chain.hash or '-'}")
+
+    def _everything(self) -> None:
+        root, tasks, count, broken = hashlib.sha256(), 0, 0, 0
+        ids = Task.objects.order_by("pk").values_list("pk", flat=True)
+        for task_id in ids.iterator(CHUNK):
+            chain = verify_task(task_id)
+            root.update(f"{task_id}:{chain.sequence}:{chain.hash}\n".encode())
+            tasks, count = tasks + 1, count + chain.sequence
+            if chain.problem:
+                broken += 1
+                self.stdout.write(f"task {task_id}: {chain.problem}")
+        for session_id, problem in broken_sessions():
+            broken += 1
+            self.stdout.write(f"session {session_id}: {problem}")
+        self.stdout.write(f"{tasks} tasks, {count} events, {broken} broken")
+        self.stdout.write(f"root {root.hexdigest()}")
+        if broken:
+            raise CommandError("The log is broken.")
+
+
+class Chain(NamedTuple):
+    """How far a task's chain is whole, and what is wrong behind that."""
+
+    sequence: int = 0
+    hash: str = ""
+    position: int = 0
+    problem: str = ""
+
+
+class Head(NamedTuple):
+    """What the task row says about its chain."""
+
+    last_sequence: int
+    last_hash: str
+    session_id: uuid.UUID
+
+
+def verify_task(task_id: uuid.UUID) -> Chain:
+    """Follow the chain to its head. An append may move the head meanwhile: then a little further."""
+    chain = Chain()
+    while True:
+        head = Head(*Task.objects.values_list(*Head._fields).get(pk=task_id))
+        before = chain.sequence
+        for row in events.stream(task_id, before or None):
+            chain = follow(chain, row, str(head.session_id))
+            if chain.problem:
+                return chain
+        if chain.sequence == before:
+            return _compare(chain, head)
+
+
+def follow(chain: Chain, row: events.Row, session_id: str) -> Chain:
+    """The chain with its next row, or with what is wrong about it."""
+    expected = chain.sequence + 1
+    if row.sequence != expected:
+        return chain._replace(
+            problem=f"sequence {min(row.sequence, expected)} is missing or misplaced"
+        )
+    if row.hash != events.link(chain.hash, row) or row.created_at.microsecond % 1000:
+        return chain._replace(problem=f"sequence {expected} does not match its hash")
+    if row.session_id != session_id or row.position <= chain.position:
+        return chain._replace(problem=f"sequence {expected} has another place in its session")
+    return Chain(row.sequence, row.hash, row.position)
+
+
+def _compare(chain: Chain, head: Head) -> Chain:
+    """Nothing follows in the table: the task row must agree."""
+    if head.last_sequence > chain.sequence:
+        return chain._replace(problem=f"sequence {chain.sequence + 1} is missing at the end")
+    if head.last_sequence < chain.sequence:
+        return chain._replace(
+            problem=f"sequence {head.last_sequence + 1} is behind the task's head"
+        )
+    if head.last_hash != chain.hash:
+        return chain._replace(problem=f"sequence {chain.sequence} is not the task's head")
+    return chain
+
+
+def broken_sessions() -> Iterator[tuple[uuid.UUID, str]]:
+    """One statement, hence one moment: an append cannot come in between."""
+    found = (
+        Session.objects.order_by("pk")
+        .values_list("pk", "last_position")
+        .annotate(
+            count=Count("events"), first=Min("events__position"), last=Max("events__position")
+        )
+    )
+    for session_id, last_position, count, first, last in found.iterator(CHUNK):
+        if count != last_position or (count and (first, last) != (1, count)):
+            yield session_id, f"position {_first_gap(session_id)} is missing, or behind its end"
+
+
+def _first_gap(session_id: uuid.UUID) -> int:
+    positions = TaskEvent.objects.filter(session_id=session_id).order_by("position")
+    expected = 1
+    for position in positions.values_list("position", flat=True).iterator(CHUNK):
+        if position != expected:
+            break
+        expected += 1
+    return expected
