@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
-from functools import partial
 
 import django
+from django.core.exceptions import ImproperlyConfigured
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-django.setup(set_prefix=False)
+try:
+    django.setup(set_prefix=False)
+except ImproperlyConfigured as error:
+    raise SystemExit(f"pilothouse: {error}") from error
 
-from streaming.asgi.body import BodyLimit, bound_daphne  # noqa: E402 - needs the settings
-from streaming.asgi.exchanges import OpenExchanges  # noqa: E402
-from streaming.asgi.lanes import LaneHandler  # noqa: E402
-from streaming.asgi.lifetime import CannotStart, Lifetime  # noqa: E402
-from streaming.asgi.pressure import BackPressure  # noqa: E402
-from tasks import server_lock  # noqa: E402
-from tasks.conf import conf  # noqa: E402
-from tasks.consumers import RunWorker  # noqa: E402
-from tasks.hub import hub  # noqa: E402
-from tasks.runner import Runner, worker_name  # noqa: E402
+from streaming.asgi.body import BodyLimit, bound_daphne
+from streaming.asgi.exchanges import OpenExchanges
+from streaming.asgi.lanes import LaneHandler
+from streaming.asgi.lifetime import Lifetime, StartError
+from streaming.asgi.pressure import BackPressure
+from tasks import server_lock
+from tasks.conf import conf
+from tasks.consumers import RunWorker
+from tasks.hub import hub
+from tasks.runner import Runner, worker_name
 
 STREAMS_SECONDS = 1.0
 """What streams get to end, after the runs have drained."""
@@ -61,7 +64,6 @@ class Background:
             self._held = held.pop_all()
 
     async def stop(self) -> None:
-        self._exchanges.begin_draining()
         await self._held.aclose()
 
 
@@ -69,8 +71,8 @@ def _lock(worker: str) -> server_lock.ServerLock:
     settings = conf()
     try:
         return server_lock.acquire(worker, address=settings.public_url, var_dir=settings.var_dir)
-    except server_lock.ServerRunning as error:
-        raise CannotStart(str(error)) from error
+    except server_lock.ServerLockedError as error:
+        raise StartError(str(error)) from error
 
 
 handler = LaneHandler()
@@ -80,6 +82,7 @@ application = Lifetime(
     BackPressure(exchanges),
     start=background.start,
     stop=background.stop,
+    stopping=exchanges.begin_draining,
     exit_within=conf().drain_seconds + LAST_SECONDS,
 )
 application.attach_to_daphne()

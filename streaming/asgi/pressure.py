@@ -1,0 +1,100 @@
+"""Back-pressure under Daphne.
+
+Daphne takes whatever is sent and buffers what the client does not read, without a limit. Here the
+sender waits while more than `limit` bytes are unsent, and a client that takes nothing for
+`patience` seconds is disconnected; an EventSource comes back by its cursor. Other servers make the
+sender wait by themselves and are left alone.
+
+Relies on internals of Daphne 4.2 and Twisted: the request behind `send`, and the buffer of its
+transport. A test with a real Daphne holds that; should they change, sending goes on unguarded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from streaming.asgi.wire import App, Message, Receive, Scope, Send
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY = 64 * 1024
+"""Bytes between two looks at the buffer: most responses never look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pressure:
+    """How much may wait, and for how long."""
+
+    limit: int = 256 * 1024
+    patience: float = 30
+    poll: float = 0.05
+
+
+class BackPressure:
+    """Must stand next to the server: it reads the `send` that the server gave."""
+
+    def __init__(self, app: App, pressure: Pressure | None = None) -> None:
+        self._app = app
+        self._pressure = pressure or Pressure()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        transport = _twisted_transport(send)
+        if transport is not None:
+            send = _Patient(send, transport, self._pressure)
+        await self._app(scope, receive, send)
+
+
+class _Patient:
+    """Sends, and now and then waits until the client has taken enough."""
+
+    def __init__(self, send: Send, transport: Any, pressure: Pressure) -> None:
+        self._send = send
+        self._transport = transport
+        self._pressure = pressure
+        self._unseen = 0
+
+    async def __call__(self, message: Message) -> None:
+        await self._send(message)
+        self._unseen += len(message.get("body", b""))
+        if self._unseen >= LOOK_EVERY:
+            self._unseen = 0
+            if message.get("more_body", False):
+                await self._wait()
+
+    async def _wait(self) -> None:
+        clock = asyncio.get_running_loop().time
+        least, since = _unsent(self._transport), clock()
+        while (unsent := _unsent(self._transport)) > self._pressure.limit:
+            if unsent < least:
+                least, since = unsent, clock()
+            elif clock() - since > self._pressure.patience:
+                logger.info("A client took nothing for %s s: cut", self._pressure.patience)
+                self._transport.abortConnection()
+                return
+            await asyncio.sleep(self._pressure.poll)
+
+
+def _twisted_transport(send: Send) -> Any | None:
+    """The TCP (or TLS) transport when the server is Daphne, else None."""
+    if not isinstance(send, functools.partial) or not send.args:
+        return None
+    transport = getattr(getattr(send.args[0], "channel", None), "transport", None)
+    known = hasattr(transport, "abortConnection") and _buffer_owner(transport) is not None
+    return transport if known else None
+
+
+def _buffer_owner(transport: Any) -> Any | None:
+    """TLS wraps the transport that holds the buffer."""
+    inner = transport if hasattr(transport, "dataBuffer") else getattr(transport, "transport", None)
+    return inner if hasattr(inner, "dataBuffer") and hasattr(inner, "_tempDataLen") else None
+
+
+def _unsent(transport: Any) -> int:
+    owner = _buffer_owner(transport)
+    if owner is None:
+        return 0
+    return int(len(owner.dataBuffer) - owner.offset + owner._tempDataLen)

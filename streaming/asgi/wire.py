@@ -1,0 +1,32 @@
+"""ASGI's types, and the one error shape for answers given before Django is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+Scope = dict[str, Any]
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""Takes the three by position: servers may pass them by name, shims do not."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+async def send_error(
+    send: Send, status: int, code: str, message: str, headers: Headers = ()
+) -> None:
+    """A whole answer; the connection is not used again."""
+    body = msgspec.json.encode({"error": {"code": code, "message": message}})
+    own = (
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    )
+    start = {"type": "http.response.start", "status": status, "headers": [*own, *headers]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})

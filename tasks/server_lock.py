@@ -1,0 +1,126 @@
+"""One server per database: the one that holds the lock runs its tasks.
+
+SQLite: `flock` on `<database>.server.lock`. The kernel frees it with the process, however that
+ended; the file stays, and names the last holder. PostgreSQL: a session advisory lock on a
+connection of its own; the last holder is named in the state folder. A clean release forgets the
+name, so a name that is found belongs to a server that died with runs in its hands: the new one
+takes them over at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from django.db import connections
+
+ADVISORY_KEY = 0x70696C6F74  # any number that no other program takes in this database
+
+
+class ServerLockedError(Exception):
+    """Another server holds the database; the message says which and what to do."""
+
+
+class ServerLock(Protocol):
+    """Held from the start of a server to its end."""
+
+    previous_worker: str
+    """host:pid of a server that died holding it; empty after a clean end."""
+
+    def release(self) -> None:
+        """Frees the lock and forgets the holder."""
+
+
+def acquire(worker: str, *, address: str, var_dir: Path) -> ServerLock:
+    """Takes the lock of the default database for `worker` (host:pid), or raises ServerLockedError."""
+    database = connections["default"].settings_dict
+    if database["ENGINE"].endswith("sqlite3"):
+        return FileLock(Path(database["NAME"]), worker=worker, address=address)
+    return AdvisoryLock(worker, note=var_dir / "server.worker")
+
+
+class FileLock:
+    """Beside the database file, under its real name, so that two paths to it are one server."""
+
+    def __init__(self, database: Path, *, worker: str, address: str) -> None:
+        self.database = database.resolve()
+        self.path = self.database.with_name(f"{self.database.name}.server.lock")
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ServerLockedError(f"Cannot open the lock file {self.path}: {error}.") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            raise ServerLockedError(self._refusal(error)) from error
+        self.previous_worker = _first_line(self.path)
+        self._write(f"{worker}\n{address}\n")
+
+    def release(self) -> None:
+        # The file is never deleted: a server that waits at its door has it open already.
+        self._write("")
+        os.close(self._file)
+
+    def _write(self, text: str) -> None:
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, text.encode(), 0)
+
+    def _refusal(self, error: OSError) -> str:
+        if not isinstance(error, BlockingIOError):
+            return f"Cannot lock {self.path}: {error}. SQLite needs a local file system."
+        lines = self.path.read_text(encoding="utf-8").split("\n")
+        host, _, pid = lines[0].rpartition(":")
+        where = f" at {lines[1]}" if len(lines) > 1 and lines[1] else ""
+        return (
+            f"Another server already serves {self.database}: process {pid or 'unknown'} on"
+            f" {host or 'this machine'}{where}. Stop it first, or write another DATABASE_URL."
+            f" (Its lock is {self.path}.)"
+        )
+
+
+class AdvisoryLock:
+    """Lives as long as its database session."""
+
+    def __init__(self, worker: str, *, note: Path) -> None:
+        self._note = note
+        self._connection: Any = connections.create_connection("default")
+        self._connection.inc_thread_sharing()  # taken in a thread, released from the event loop
+        with self._connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('application_name', %s, false)", [worker])
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_KEY])
+            if not cursor.fetchone()[0]:
+                holder = self._holder(cursor)
+                self._connection.close()
+                raise ServerLockedError(holder)
+        self.previous_worker = _first_line(note)
+        note.write_text(f"{worker}\n", encoding="utf-8")
+
+    def release(self) -> None:
+        self._note.write_text("", encoding="utf-8")
+        self._connection.close()
+
+    def _holder(self, cursor: Any) -> str:
+        cursor.execute(
+            "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE locktype = 'advisory' AND granted AND pg_locks.database ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND (classid::bigint << 32 | objid::bigint) = %s",
+            [ADVISORY_KEY],
+        )
+        row = cursor.fetchone()
+        host, _, pid = (row[0] if row else "").rpartition(":")
+        name = self._connection.settings_dict["NAME"]
+        return (
+            f"Another server already serves the database {name}: process {pid or 'unknown'} on"
+            f" {host or 'another machine'}. Stop it first, or write another DATABASE_URL."
+        )
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").split("\n", 1)[0]
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
