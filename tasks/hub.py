@@ -245,9 +245,7 @@ class Topic:
         Judged by the event's number, so repeating it, or reading old events, drops nothing new.
         """
         if frame.block_id is not None:
-            block = self.live.pop((frame.task_id, frame.block_id), None)
-            if block is not None and frame.text is not None:
-                block.finish(frame.text)
+            self._complete(frame, (frame.task_id, frame.block_id))
         if frame.type in BLOCKS_END_TYPES:
             _drop(self.live, frame)
             _drop(self.progress, frame)
@@ -256,6 +254,13 @@ class Topic:
                 _drop(self.progress, frame)
             else:
                 self.progress.pop((frame.task_id, frame.tool_call_id), None)
+
+    def _complete(self, frame: StoredFrame, key: LiveKey) -> None:
+        block = self.live.get(key)
+        if block is not None and block.after.sequence < frame.sequence:
+            if frame.text is not None:
+                block.finish(frame.text)
+            del self.live[key]
 
     def forget(self, task_id: str) -> None:
         """Drop all live state of a task."""
