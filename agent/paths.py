@@ -1,0 +1,91 @@
+"""What a path may look like before anything is opened: pure rules on text.
+
+Names are taken literally. A name that could pass for another one (not in Unicode NFC form) may be
+read but not written; control and direction characters are refused always, and so is everything
+that is absolute somewhere: `/`, `~`, a drive letter, a URL. Whether a path stays inside the
+workspace in truth, links and races included, is decided while opening it (`agent.beneath`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Sequence
+
+from agent.errors import PathRefused
+
+MAX_NAME_BYTES = 255
+MAX_PATH_BYTES = 1024
+MAX_DEPTH = 32
+
+Look = Callable[[Sequence[str]], None]
+"""Sees a place, as names from the root, before it is entered or made; raises to refuse it."""
+
+_UNSAFE_CHARACTER = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_DRIVE_OR_SCHEME = re.compile(r"[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def refused(why: str) -> PathRefused:
+    """A refusal that teaches."""
+    return PathRefused(
+        f"Refused by workspace policy: {why}. Allowed are relative paths inside the workspace, "
+        "such as notes/report.md. Do not try another way to reach it."
+    )
+
+
+def normal(path: str) -> str:
+    """The path without empty and `.` components, or a refusal."""
+    if not path:
+        raise refused("the path is empty")
+    if path.startswith(("/", "~")) or _DRIVE_OR_SCHEME.match(path):
+        raise refused("the path is not relative")
+    if "\\" in path:
+        raise refused("a backslash is not a separator here")
+    if _UNSAFE_CHARACTER.search(path):
+        raise refused("the path contains control or direction characters")
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    _check_size(names)
+    return "/".join(names) or "."
+
+
+def file_path(path: str) -> str:
+    """The same for a path that has to name a file."""
+    name = normal(path)
+    if path.endswith(("/", "/.", "/..")) or name == ".":
+        raise refused("the path names a directory, not a file")
+    return name
+
+
+def writable_path(path: str) -> str:
+    """The same for a file that is to be written."""
+    name = file_path(path)
+    if not unicodedata.is_normalized("NFC", name):
+        raise refused("a name to be written must be in Unicode NFC form")
+    return name
+
+
+def forbid(forbidden: Collection[str]) -> Look:
+    """Refuses top directories (in lower case). On some file systems `Memory` is `memory`."""
+
+    def look(way: Sequence[str]) -> None:
+        if way[0].casefold() in forbidden:
+            raise refused(f"{way[0]}/ is not written by this tool")
+
+    return look
+
+
+def _check_size(names: Sequence[str]) -> None:
+    sizes = [len(name.encode()) for name in names]
+    if sum(sizes) + len(sizes) > MAX_PATH_BYTES or max(sizes, default=0) > MAX_NAME_BYTES:
+        raise refused(
+            f"a name has at most {MAX_NAME_BYTES} bytes and a path at most {MAX_PATH_BYTES}"
+        )
+    if len(names) > MAX_DEPTH:
+        raise refused(f"the path is deeper than {MAX_DEPTH} levels")
+    depth = 0
+    for name in names:
+        depth += -1 if name == ".." else 1
+        if depth < 0:
+            raise refused("the path leads out of the workspace")

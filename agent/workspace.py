@@ -1,0 +1,338 @@
+"""The path guard: every path that a tool touches is opened through it, or refused.
+
+1. A path is relative and stays inside the root after links are resolved. That is decided while
+   opening (see `agent.beneath`), not before, so a race gains nothing.
+2. Only regular files and directories. A FIFO, socket or device is refused and never hangs.
+3. Names are taken literally; `agent.paths` says which are refused.
+4. Writes are whole files: a temporary file in the same directory, renamed. They go through real
+   directories only, so that people who approve a path see where it is. A file with a second hard
+   link is not written: the other name may lie outside.
+5. A refusal is one line: that it is policy, what is allowed, not to try another way. It never
+   shows where the workspace lies on the server.
+
+A Workspace holds nothing open, so it costs nothing, leaks nothing and may be shared by threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from io import BufferedReader
+from itertools import islice
+from pathlib import Path
+
+from agent.beneath import DIRECTORY, Opener, Step, Walk, best_opener
+from agent.errors import PathRefused, TargetChanged
+from agent.paths import file_path, forbid, normal, refused, writable_path
+
+ABSENT = "absent"
+"""The digest of a file that is not there."""
+MAX_ENTRIES = 10_000
+"""Entries looked at in one directory."""
+MAX_WRITE_BYTES = 16 * 1024 * 1024
+MAX_DIGEST_BYTES = 1024 * 1024 * 1024
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_TEMPORARY = re.compile(r"\.pilothouse-[0-9a-f]{16}\.tmp")
+_OUTSIDE = {
+    errno.EXDEV: "the path leads out of the workspace",
+    errno.ELOOP: "the path goes through a link that leads nowhere in the workspace, or would write "
+    "through a linked directory",
+    errno.ENXIO: "it is not a regular file",
+    errno.ENAMETOOLONG: "the path is too long",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Something in the workspace."""
+
+    path: str
+    """Relative to the root."""
+    kind: str
+    """file, directory, link or other"""
+    size: int
+    """Bytes, of a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What a walk found, nearest to the start first."""
+
+    entries: tuple[Entry, ...]
+    complete: bool
+    """Nothing was left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where a write would land."""
+
+    path: str
+    """Relative to the root, links resolved: the one true spelling."""
+    digest: str
+    """sha256 of what is there now, or `absent`."""
+    size: int
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The one folder that a session's tools may touch."""
+
+    root: Path
+    opener: Opener = field(default_factory=best_opener, repr=False)
+
+    # ── reading ───────────────────────────────────────────────────────────────────────────────
+
+    def open_read(self, path: str) -> BufferedReader:
+        """Open a regular file. The caller closes it."""
+        with self._root() as root, _refusing():
+            return _regular(self.opener(root, file_path(path), _READ))
+
+    def read_bytes(self, path: str, limit: int) -> bytes:
+        """The first `limit` bytes of a file."""
+        with self.open_read(path) as source:
+            return source.read(limit)
+
+    def digest(self, path: str) -> str:
+        """sha256 of a file's content in hex, or `absent`."""
+        try:
+            with self.open_read(path) as source:
+                return _digest(source)
+        except FileNotFoundError:
+            return ABSENT
+
+    def stat(self, path: str) -> Entry:
+        """What is there; links are resolved. Opens nothing but directories."""
+        with self._walk(normal(path)) as walk:
+            name = walk.to_last().name
+            way = walk.names if name == "." and walk.names else (*walk.names, name)
+            return _entry("/".join(way), _lstat(walk.fd, name))
+
+    def list_dir(self, path: str = ".") -> list[Entry]:
+        """Entries of one directory by name, at most MAX_ENTRIES."""
+        return sorted(self._scan(normal(path), MAX_ENTRIES), key=lambda entry: entry.path)
+
+    def walk(
+        self, path: str, *, max_depth: int, max_entries: int, skip: Collection[str] = ()
+    ) -> Listing:
+        """Everything below `path`, level by level. Links are named, not followed; directories
+        called as in `skip` are named, not entered."""
+        found: list[Entry] = []
+        complete = True
+        waiting = deque([(normal(path), 1)])
+        while waiting:
+            place, depth = waiting.popleft()
+            try:
+                entries = self._scan(place, max_entries - len(found) + 1)
+            except (OSError, PathRefused):
+                if not found and depth == 1:
+                    raise
+                complete = False  # gone or closed to us since it was named
+                continue
+            entries.sort(key=lambda entry: entry.path)
+            found += entries
+            if len(found) > max_entries:
+                return Listing(entries=tuple(found[:max_entries]), complete=False)
+            below = [entry.path for entry in entries if _enterable(entry, skip)]
+            complete = complete and (depth < max_depth or not below)
+            waiting.extend((each, depth + 1) for each in below if depth < max_depth)
+        return Listing(entries=tuple(found), complete=complete)
+
+    # ── writing ───────────────────────────────────────────────────────────────────────────────
+
+    def target(self, path: str, *, forbidden: Collection[str] = ()) -> Target:
+        """What `write_atomic` would replace; refuses what it would refuse, changes nothing."""
+        with self._walk(writable_path(path)) as walk:
+            try:
+                step = walk.to_last(linked_directories=False, look=forbid(forbidden))
+            except FileNotFoundError:
+                way = (*walk.names, *_creatable(walk.left))
+                return Target(path="/".join(way), digest=ABSENT, size=0)
+            found = _writable(walk.fd, step)
+            return Target(
+                path="/".join((*walk.names, step.name)),
+                digest=_digest_at(walk.fd, step.name),
+                size=found.st_size if found else 0,
+            )
+
+    def write_atomic(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        expected: str | None = None,
+        forbidden: Collection[str] = (),
+    ) -> None:
+        """Replace or create a file and the directories above it.
+
+        `expected` is the digest that was approved: with another file there, TargetChanged.
+        `forbidden` names top directories that are not for this tool. The last look at the target
+        and the rename are two system calls: a writer who fits between them loses his version.
+        """
+        if len(data) > MAX_WRITE_BYTES:
+            raise refused(f"more than {MAX_WRITE_BYTES:,} bytes for one file")
+        found = self.target(path, forbidden=forbidden)  # refuse before a directory is made
+        _compare(expected, found.digest)
+        with self._walk(writable_path(path)) as walk:
+            step = walk.to_last(create=True, linked_directories=False, look=forbid(forbidden))
+            _replace(walk.fd, step, data, expected)
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────
+
+    def _scan(self, place: str, limit: int) -> list[Entry]:
+        with self._root() as root, _refusing():
+            fd = self.opener(root, place, DIRECTORY)
+            try:
+                with os.scandir(fd) as entries:
+                    return [
+                        seen
+                        for entry in islice(entries, limit)
+                        if (seen := _seen(place, entry)) is not None
+                    ]
+            finally:
+                os.close(fd)
+
+    @contextmanager
+    def _walk(self, path: str) -> Iterator[Walk]:
+        with self._root() as root, _refusing(), Walk(root, path) as walk:
+            yield walk
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        try:
+            fd = os.open(self.root, DIRECTORY)
+        except OSError as error:
+            raise PathRefused(
+                "The workspace folder is missing or closed to us: no file can be used until a "
+                "person restores it; do not try another way."
+            ) from error
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """The errors by which the kernel says that a way leads outside become refusals."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _OUTSIDE:
+            raise refused(_OUTSIDE[error.errno]) from error
+        raise
+
+
+def _creatable(left: Sequence[Step]) -> list[str]:
+    if any(step.name == ".." for step in left):
+        raise refused("the path goes back from a directory that does not exist")
+    return [step.name for step in left]
+
+
+# ── what is there ─────────────────────────────────────────────────────────────────────────────
+
+
+def _regular(fd: int) -> BufferedReader:
+    """The descriptor as a file object; closed and refused when it is anything but a file."""
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a directory")
+        if not stat.S_ISREG(mode):
+            raise refused(_OUTSIDE[errno.ENXIO])
+        return os.fdopen(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _lstat(directory: int, name: str) -> os.stat_result:
+    return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
+
+def _entry(path: str, found: os.stat_result) -> Entry:
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
+    return Entry(path=path, kind=kind, size=found.st_size if kind == "file" else 0)
+
+
+def _seen(place: str, found: os.DirEntry[str]) -> Entry | None:
+    if _TEMPORARY.fullmatch(found.name):
+        return None
+    path = found.name if place == "." else f"{place}/{found.name}"
+    try:
+        return _entry(path, found.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return None  # deleted since it was named
+
+
+def _enterable(entry: Entry, skip: Collection[str]) -> bool:
+    return entry.kind == "directory" and entry.path.rpartition("/")[2] not in skip
+
+
+def _digest(source: BufferedReader) -> str:
+    if os.fstat(source.fileno()).st_size > MAX_DIGEST_BYTES:
+        raise refused(f"the file is larger than {MAX_DIGEST_BYTES:,} bytes")
+    return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _digest_at(directory: int, name: str) -> str:
+    try:
+        fd = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return ABSENT
+    with _regular(fd) as source:
+        return _digest(source)
+
+
+def _writable(directory: int, step: Step) -> os.stat_result | None:
+    """What would be replaced, None when nothing is there, or a refusal."""
+    try:
+        found = _lstat(directory, step.name)
+    except FileNotFoundError:
+        if step.linked:
+            raise refused(_OUTSIDE[errno.ELOOP]) from None
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise refused("the path names a directory, not a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise refused(_OUTSIDE[errno.ENXIO])
+    if found.st_nlink > 1:
+        raise refused("the file has a second hard link, perhaps outside, and may only be read")
+    return found
+
+
+def _compare(expected: str | None, actual: str) -> None:
+    if expected is not None and actual != expected:
+        raise TargetChanged("The file is not the one that was approved: it changed since then.")
+
+
+def _replace(directory: int, step: Step, data: bytes, expected: str | None) -> None:
+    found = _writable(directory, step)
+    temporary = f".pilothouse-{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o666, dir_fd=directory)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            if found:
+                os.fchmod(fd, found.st_mode & 0o777)
+            os.fsync(fd)
+        _writable(directory, step)
+        if expected is not None:
+            _compare(expected, _digest_at(directory, step.name))
+        os.rename(temporary, step.name, src_dir_fd=directory, dst_dir_fd=directory)
+    finally:
+        with suppress(FileNotFoundError):  # it is gone when it was renamed
+            os.unlink(temporary, dir_fd=directory)
+    os.fsync(directory)
