@@ -125,6 +125,8 @@ class Task(models.Model):
     trigger = models.CharField(max_length=16, choices=Trigger)
     mode = models.CharField(max_length=16, blank=True)
     """What the request asked for; it can only tighten what the server says."""
+    limits = models.JSONField(default=dict, blank=True)
+    """Limits of its own, each at most the server's: steps, seconds, tokens, cost."""
     follow_up_of = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="follow_ups"
     )
