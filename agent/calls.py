@@ -138,7 +138,7 @@ class CallDesk:
 
     async def _approved(self, call: Call, arguments: dict[str, Any]) -> Verdict:
         """A person said yes: policy, digest and target are checked once more before it runs."""
-        assert call.answer is not None  # noqa: S101 - the caller looked
+        assert call.answer is not None
         decision = self._policy.decide(call.capability, call.asked.name)
         if decision.decision == "deny":
             return Settle(ok=False, content=_denied(decision.reason))

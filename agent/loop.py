@@ -99,9 +99,7 @@ class Loop:
         self._deadline = self._began + self.limits.max_seconds
         self._history_chars = HISTORY_CHARS
         self._definitions = [
-            ToolDefinition(
-                name=tool.name, description=tool.description, parameters=tool.parameters
-            )
+            ToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
             for tool in self.toolbox.definitions()
         ]
         self._desk = CallDesk(
@@ -208,7 +206,7 @@ class Loop:
                 for warning in self._warnings(step):
                     yield warning
                 return
-            assert error is not None  # noqa: S101 - one of the two is there
+            assert error is not None
             delay = self._delay(error, attempt)
             info = ErrorInfo(code=error.code, message=str(error), hint=error.hint)
             if delay is None:
@@ -360,4 +358,3 @@ def _data(block: Block) -> dict[str, object]:
 
 def _new_id() -> str:
     return uuid4().hex[:16]
-

@@ -321,10 +321,26 @@ class Transcript:
         return [] if last is None else [call for call in last.calls if call.result is None]
 
     @property
+    def current_calls(self) -> list[Call]:
+        """All calls of the current task."""
+        current = self.entries[self._task_begins :]
+        return [call for entry in current if isinstance(entry, Exchange) for call in entry.calls]
+
+    @property
     def unanswered(self) -> bool:
         """Somebody said something that the model has not seen."""
         last = self.entries[-1] if self.entries else None
         return bool(self._held) or isinstance(last, UserMessage)
+
+    def knows_block(self, block_id: str) -> bool:
+        """Whether this text is part of the history already."""
+        replies = [*self.entries, self._open]
+        return any(
+            block.block_id == block_id
+            for reply in replies
+            if isinstance(reply, Exchange)
+            for block in reply.blocks
+        )
 
     def rejections(self, call: Call) -> int:
         """How often a person said no to exactly this call."""
@@ -352,16 +368,19 @@ class Transcript:
 
     # ── endings ──────────────────────────────────────────────────────────────────────────────
 
-    def closing_events(self, why: str) -> list[StoredEvent]:
-        """What makes the history whole when the run is cut here: unfinished text as partial, a
-        result for every call without one."""
-        partial: list[StoredEvent] = [
+    def partial_events(self) -> list[StoredEvent]:
+        """The text of the reply that is being watched, as its last word."""
+        return [
             AssistantMessageAdded(
                 step=self._partial_step, block_id=block_id, text="".join(pieces), partial=True
             )
             for block_id, pieces in self._partial.items()
         ]
-        return partial + [
+
+    def closing_events(self, why: str) -> list[StoredEvent]:
+        """What makes the history whole when the run is cut here: unfinished text as partial, a
+        result for every call without one."""
+        return self.partial_events() + [
             ToolCallFinished(
                 step=call.step,
                 tool_call_id=call.asked.tool_call_id,

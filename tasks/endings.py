@@ -1,0 +1,162 @@
+"""How a task ends: everything that belongs to an end, in one command.
+
+Whoever ends it (its run, a person, the recovery), the log is left whole: open questions are void,
+every call has a result, files that were made are recorded, then the terminal event.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import msgspec
+
+from agent.events import (
+    AgentCompleted,
+    ArtifactRecorded,
+    AssistantMessageAdded,
+    BudgetExceeded,
+    ErrorInfo,
+    StoredEvent,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+)
+from agent.transcript import Spent, Transcript
+from tasks import approvals, events, lifecycle, sessions
+from tasks.models import Artifact, Task
+
+Terminal = TaskCompleted | TaskFailed | TaskCancelled | BudgetExceeded
+STATUS = {
+    TaskCompleted: Task.Status.COMPLETED,
+    TaskFailed: Task.Status.FAILED,
+    TaskCancelled: Task.Status.CANCELLED,
+    BudgetExceeded: Task.Status.BUDGET_EXCEEDED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeFile:
+    """A file that a run made, as it is at the end."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Behind(Exception):
+    """Something was stored that the run has not seen; nothing was written."""
+
+
+def end(
+    task_id: UUID,
+    terminal: Terminal,
+    *,
+    run: int | None = None,
+    seen: int | None = None,
+    before: Sequence[StoredEvent] = (),
+    made: Sequence[MadeFile] = (),
+    spent: Spent | None = None,
+) -> None:
+    """Command: the last events and the status. With `run`, only while that run owns the task.
+
+    With `seen`, only if nothing was stored after that sequence, else `Behind`.
+    """
+    task = Task.objects.select_for_update().get(pk=task_id)
+    if seen is not None and task.last_sequence != seen:
+        raise Behind
+    artifacts = [_record(task_id, file) for file in made]
+    events.append(task_id, [*artifacts, *before, terminal], fence=run)
+    lifecycle.move(task_id, to=STATUS[type(terminal)], run=run, **_outcome(before, terminal))
+    if spent is not None:
+        Task.objects.filter(pk=task_id).update(**usage_fields(spent))
+
+
+def cancel(
+    task_id: UUID, username: str, *, run: int | None = None, partial: Sequence[StoredEvent] = ()
+) -> bool:
+    """Command: stop the task now. False: it had ended already, or another run owns it.
+
+    `partial` is unfinished text that the run was showing. Whether it is still unfinished is
+    decided here, under the row's lock: its reply may have been stored a moment ago.
+    """
+    task = _locked(task_id)
+    if task.status in Task.TERMINAL or (run is not None and task.run != run):
+        return False
+    transcript = sessions.transcript_of(task)
+    whole = [*_unfinished(partial, transcript), *approvals.cancel_open(task_id, username)]
+    whole += transcript.closing_events("the task was stopped")
+    end(task_id, TaskCancelled(by=username), before=whole, spent=transcript.spent)
+    return True
+
+
+def fail(task_id: UUID, error: ErrorInfo, *, run: int | None = None) -> bool:
+    """Command: the task cannot go on. False: it had ended already, or another run owns it."""
+    task = _locked(task_id)
+    if task.status in Task.TERMINAL or (run is not None and task.run != run):
+        return False
+    transcript = sessions.transcript_of(task)
+    whole = [*approvals.cancel_open(task_id, ""), *transcript.closing_events("the task failed")]
+    end(task_id, TaskFailed(error=error), before=whole, spent=transcript.spent)
+    return True
+
+
+def usage_fields(spent: Spent) -> dict[str, object]:
+    """The task row's counters, as folded from its log."""
+    return {
+        "steps": spent.steps,
+        "usage": {
+            "input_tokens": spent.input_tokens,
+            "output_tokens": spent.output_tokens,
+            "reasoning_tokens": spent.reasoning_tokens,
+            "cached_tokens": spent.cached_tokens,
+            "estimated": spent.estimated,
+        },
+        "cost": spent.cost if spent.has_cost else None,
+    }
+
+
+def _locked(task_id: UUID) -> Task:
+    return Task.objects.select_for_update(of=("self",)).select_related("session").get(pk=task_id)
+
+
+def _unfinished(partial: Sequence[StoredEvent], transcript: Transcript) -> list[StoredEvent]:
+    return [
+        event
+        for event in partial
+        if isinstance(event, AssistantMessageAdded) and not transcript.knows_block(event.block_id)
+    ]
+
+
+def _record(task_id: UUID, file: MadeFile) -> ArtifactRecorded:
+    media_type = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
+    row, _ = Artifact.objects.update_or_create(
+        task_id=task_id,
+        path=file.path,
+        defaults={"size": file.size, "sha256": file.sha256, "media_type": media_type},
+        create_defaults={
+            "id": uuid4(),
+            "size": file.size,
+            "sha256": file.sha256,
+            "media_type": media_type,
+        },
+    )
+    return ArtifactRecorded(
+        artifact_id=str(row.id), path=file.path, size=file.size, sha256=file.sha256
+    )
+
+
+def _outcome(before: Sequence[StoredEvent], terminal: Terminal) -> dict[str, object]:
+    answers = [event.final_answer for event in before if isinstance(event, AgentCompleted)]
+    fields: dict[str, object] = {"final_answer": answers[-1]} if answers else {}
+    if isinstance(terminal, TaskFailed):
+        fields["error"] = msgspec.to_builtins(terminal.error)
+    elif isinstance(terminal, BudgetExceeded):
+        fields["error"] = {
+            "code": "budget_exceeded",
+            "message": terminal.message,
+            "hint": "Retry it with the work so far, or raise the limit in the settings.",
+        }
+    return fields

@@ -1,0 +1,254 @@
+"""The runs of this process: started, watched, cancelled, drained.
+
+A run belongs to the runner, never to the request that asked for it: its asyncio task is created in
+a fresh context and referenced here until it ends. The rows are the truth and every bell only saves
+time: the watcher finds within half a second what nobody rang for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import socket
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+
+from agent.errors import AgentError
+from tasks import approvals, runs, wiring
+from tasks.conf import conf
+from tasks.hub import Key, hub
+from tasks.logs import task_id as logged_task
+from tasks.models import Approval, Session, Task
+from tasks.runs import Ending, Run, Stop
+from tasks.service import lease
+from tasks.writer import WriterUnavailable, writer
+
+logger = logging.getLogger(__name__)
+
+RENEW_EVERY = 3
+"""A lease is renewed this many times within its length."""
+EXPIRE_SECONDS = 5.0
+
+
+def worker_name() -> str:
+    """host:pid of this process, as leases carry it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One look of the watcher at the database."""
+
+    runnable: list[UUID]
+    cancelled: list[UUID]
+    tasks: dict[UUID, int]
+    """Last sequences of the followed tasks."""
+    sessions: dict[UUID, int]
+    """Last positions of the followed sessions."""
+
+
+class Runner:
+    """One per process, on one event loop."""
+
+    def __init__(self, worker: str, models: wiring.Models | None = None) -> None:
+        self.worker = worker
+        self._models = models or wiring.Models()
+        self._tasks: dict[UUID, asyncio.Task[None]] = {}
+        """Everything that begins or runs a task here."""
+        self._runs: dict[UUID, Run] = {}
+        self._watcher: asyncio.Task[None] | None = None
+        self._look = asyncio.Event()
+        self._draining = False
+
+    async def start(self, previous_worker: str | None = None) -> None:
+        """Take over what the previous server of this database held, then watch."""
+        if previous_worker is not None:
+            await writer.run(partial(_disown, previous_worker))
+        self._watcher = self._spawn(self._watch(), "runs.watcher")
+        self.wake()
+
+    def wake(self, task_id: str | None = None) -> None:
+        """Something may run: this task, or whatever a look at the database finds."""
+        if task_id is None:
+            self._look.set()
+        else:
+            self._begin(UUID(task_id))
+
+    def cancel(self, task_id: str) -> None:
+        """A person asked for the end of a task; the row says who."""
+        run = self._runs.get(UUID(task_id))
+        if run is not None:
+            run.stop(Stop.CANCEL)
+
+    async def drain(self, seconds: float) -> None:
+        """No new runs; running tools get so long; leases are released; the pool is closed."""
+        self._draining = True
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.wait({self._watcher})
+        await asyncio.gather(*(run.wind_down(seconds) for run in list(self._runs.values())))
+        if self._tasks:
+            await asyncio.wait(set(self._tasks.values()))
+        await self._models.aclose()
+
+    @property
+    def active(self) -> int:
+        return len(self._tasks)
+
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, task_id: UUID) -> None:
+        full = len(self._tasks) >= conf().max_active_runs
+        if self._draining or full or task_id in self._tasks:
+            return
+        task = self._spawn(self._run(task_id), f"run {task_id}")
+        self._tasks[task_id] = task
+        task.add_done_callback(partial(self._ended, task_id))
+
+    def _ended(self, task_id: UUID, task: asyncio.Task[None]) -> None:
+        del self._tasks[task_id]
+        # A session's next task, or one that found no free place, may be waiting for this end.
+        self._look.set()
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("Beginning task %s broke.", task_id, exc_info=task.exception())
+
+    async def _run(self, task_id: UUID) -> None:
+        logged_task.set(str(task_id))
+        try:
+            begun = await runs.begin(task_id, self.worker, self._models)
+            if begun is None:
+                return
+            ending = await self._drive(begun)
+            logger.info("Run %d ended: %s.", begun.run, ending.value)
+        except (WriterUnavailable, DatabaseError) as trouble:
+            logger.error("The database failed the run; its lease runs out: %s", trouble)
+        except Task.DoesNotExist:
+            logger.warning("Told to run a task that does not exist.")
+
+    async def _drive(self, begun: runs.Begun) -> Ending:
+        task = begun.task
+        run = Run(begun=begun, provider=self._models.provider(task), kit=wiring.kit_for(task))
+        self._runs[task.pk] = run
+        hub.running(str(task.pk), str(task.session_id), begun.last_sequence, begun.last_position)
+        try:
+            return await run.drive()
+        finally:
+            hub.idle(str(task.pk))
+            del self._runs[task.pk]
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """In a fresh context: a run must not inherit a request's thread and connection."""
+        loop = asyncio.get_running_loop()
+        return loop.create_task(work, name=name, context=contextvars.Context())
+
+    # ── watching ─────────────────────────────────────────────────────────────────────────────
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        renew_at = expire_at = loop.time()
+        while True:
+            try:
+                await self._look_around()
+                if loop.time() >= renew_at:
+                    renew_at = loop.time() + conf().lease_seconds / RENEW_EVERY
+                    await self._renew()
+                if loop.time() >= expire_at:
+                    expire_at = loop.time() + EXPIRE_SECONDS
+                    await self._expire()
+            except (WriterUnavailable, DatabaseError, AgentError) as trouble:
+                logger.error("The watcher could not reach the database: %s", trouble)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(conf().watch_seconds):
+                await self._look.wait()
+        except TimeoutError:
+            pass
+        self._look.clear()
+
+    async def _look_around(self) -> None:
+        room = 0 if self._draining else conf().max_active_runs - len(self._tasks)
+        tasks, sessions = hub.followed()
+        seen = await sync_to_async(_look)(room, list(self._runs), tasks, sessions)
+        for task_id in seen.runnable:
+            self._begin(task_id)
+        for task_id in seen.cancelled:
+            self.cancel(str(task_id))
+        for task_id, last in seen.tasks.items():
+            hub.advanced(Key("task", str(task_id)), last)
+        for session_id, last in seen.sessions.items():
+            hub.advanced(Key("session", str(session_id)), last)
+
+    async def _renew(self) -> None:
+        """Whatever cannot be renewed belongs to somebody else now."""
+        held = {task_id: run.begun.run for task_id, run in self._runs.items()}
+        if not held:
+            return
+        kept = await writer.run(partial(_renew, self.worker, held))
+        for task_id in held.keys() - kept:
+            run = self._runs.get(task_id)
+            if run is not None and run.begun.run == held[task_id]:
+                run.stop(Stop.LOST)
+
+    async def _expire(self) -> None:
+        for task_id in await writer.run(approvals.expire_due):
+            self._begin(task_id)
+
+
+def runnable() -> Q:
+    """Tasks that may be begun, as far as one query can tell; `runs.may_begin` has the last word."""
+    now = timezone.now()
+    free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=now)
+    earlier = Task.objects.filter(
+        session=OuterRef("session"),
+        status__in=Task.OPEN,
+        first_position__lt=OuterRef("first_position"),
+    )
+    pending = Approval.objects.filter(task=OuterRef("pk"), status=Approval.Status.PENDING)
+    return free & (
+        (Q(status=Task.Status.QUEUED) & ~Exists(earlier))
+        | (Q(status=Task.Status.WAITING_APPROVAL) & ~Exists(pending))
+        | Q(status=Task.Status.RUNNING)
+    )
+
+
+def _look(room: int, running: list[UUID], tasks: list[str], sessions: list[str]) -> Seen:
+    open_tasks = Task.objects.filter(status__in=Task.OPEN)
+    ready = open_tasks.filter(runnable()).exclude(pk__in=running).order_by("created_at", "pk")
+    ours = Task.objects.filter(pk__in=running, cancel_requested_at__isnull=False)
+    followed = Task.objects.filter(pk__in=tasks).values_list("pk", "last_sequence")
+    watched = Session.objects.filter(pk__in=sessions).values_list("pk", "last_position")
+    return Seen(
+        runnable=list(ready.values_list("pk", flat=True)[:room]) if room > 0 else [],
+        cancelled=list(ours.values_list("pk", flat=True)) if running else [],
+        tasks=dict(followed) if tasks else {},
+        sessions=dict(watched) if sessions else {},
+    )
+
+
+def _renew(worker: str, held: dict[UUID, int]) -> set[UUID]:
+    """Command: the tasks of `held` that still are ours, their lease prolonged."""
+    kept = set()
+    for task_id, run in held.items():
+        mine = Task.objects.filter(
+            pk=task_id, run=run, status=Task.Status.RUNNING, lease_worker=worker
+        )
+        if mine.update(**lease(worker)):
+            kept.add(task_id)
+    return kept
+
+
+def _disown(worker: str) -> None:
+    """Command: what a dead server held is free at once, without waiting for its leases."""
+    Task.objects.filter(lease_worker=worker, status__in=Task.OPEN).update(lease_expires_at=None)

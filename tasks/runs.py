@@ -1,0 +1,428 @@
+"""One run of a task: begin it under the fence, drive the engine, store what it yields.
+
+The engine yields, this module stores, and only then the engine goes on; so the journal of an effect
+is committed before the effect. A reply is stored whole or not at all. What others write meanwhile
+(a steering message) is noticed by the gap in the sequence and folded in.
+
+A run ends in one of the ways of `Ending`. It is stopped from outside through `Run.stop()`; nobody
+cancels its asyncio task directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.utils import timezone
+
+from agent.errors import AgentError
+from agent.events import (
+    AgentCompleted,
+    ApprovalRequired,
+    AssistantMessageAdded,
+    BudgetExceeded,
+    ErrorInfo,
+    ModelCallFinished,
+    ReasoningMessage,
+    StoredEvent,
+    TaskCompleted,
+    TaskFailed,
+    TaskRecovered,
+    TaskStarted,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from agent.loop import LIVE, run
+from agent.providers import Provider
+from agent.transcript import Transcript
+from agent.workspace import Workspace
+from tasks import approvals, endings, events, relay, sessions, wiring
+from tasks.endings import Behind, MadeFile, Terminal
+from tasks.events import Appended, FenceLost
+from tasks.lifecycle import move
+from tasks.models import Approval, Task, TaskEvent
+from tasks.service import lease
+from tasks.writer import WriterUnavailable, writer
+
+logger = logging.getLogger(__name__)
+
+MAX_RECOVERIES = 3
+"""So many in a row without a finished model or tool call, and the task fails."""
+PROGRESS_TYPES = ("model_call_finished", "tool_call_finished")
+REPLY_PARTS = (ReasoningMessage, AssistantMessageAdded, ToolCallRequested)
+_WHY_RECOVERED = "The process that ran it stopped, or did not say for too long that it lives."
+_GIVEN_UP = ErrorInfo(
+    code="recovery_failed",
+    message=f"It was taken over {MAX_RECOVERIES} times without getting any further.",
+    hint="Look into the server's log for why the process stops, then retry the task.",
+)
+_BROKEN = ErrorInfo(
+    code="internal_error",
+    message="The run stopped because of an error in Pilothouse itself.",
+    hint="The server's log has the details. A retry continues from the last complete step.",
+)
+
+
+class Stop(Enum):
+    """Why a run is told to stop."""
+
+    CANCEL = "cancel"  # a person wants the task to end
+    SHUTDOWN = "shutdown"  # this process ends; another run continues
+    LOST = "lost"  # another run owns the task
+
+
+class Ending(Enum):
+    """How a run came to its end."""
+
+    ENDED = "ended"  # the task is terminal
+    WAITING = "waiting"  # a person decides
+    CANCELLED = "cancelled"  # the task is terminal: a person stopped it
+    RELEASED = "released"  # shutdown: whoever comes next continues
+    LOST = "lost"  # nothing was written
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A task that this process may run now."""
+
+    task: Task
+    """With session and workspace; its `run` is ours."""
+    run: int
+    last_sequence: int
+    last_position: int
+
+
+# ── beginning ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def begin(task_id: UUID, worker: str, models: wiring.Models) -> Begun | None:
+    """Take the task, if its turn has come and nobody else has it. Fails it when there is no model."""
+    task = await sync_to_async(_load)(task_id)
+    try:
+        model = models.provider(task).model
+    except wiring.NoModel as missing:
+        error = ErrorInfo(code="no_model", message=str(missing), hint=missing.hint)
+        await writer.run(partial(_fail_if_runnable, task_id, worker, error))
+        return None
+    kit = wiring.kit_for(task)
+    started = partial(TaskStarted, model=model, limits=kit.limits.as_payload(), mode=kit.mode)
+    return await writer.run(partial(_begin, task_id, worker, started))
+
+
+def _begin(task_id: UUID, worker: str, started: partial[TaskStarted]) -> Begun | None:
+    """Command: → running, run + 1, lease, `task_started`."""
+    task = _lock(task_id)
+    reason = may_begin(task, worker)
+    if reason is None:
+        return None
+    if reason == "recover" and _recoveries(task) >= MAX_RECOVERIES:
+        endings.fail(task_id, _GIVEN_UP)
+        return None
+    run = task.run + 1
+    previous = task.lease_worker or None
+    began = {} if task.started_at else {"started_at": timezone.now()}
+    frm = [Task.Status(task.status)]
+    if not move(task_id, to=Task.Status.RUNNING, frm=frm, run=task.run, **lease(worker), **began):
+        return None
+    Task.objects.filter(pk=task_id).update(run=run)
+    opening: list[StoredEvent] = [started(run=run, reason=reason)]
+    if reason == "recover":
+        opening.insert(0, TaskRecovered(reason=_WHY_RECOVERED, previous_worker=previous))
+    stored = events.append(task_id, opening, fence=run)
+    task.run = run
+    return Begun(
+        task=task,
+        run=run,
+        last_sequence=stored.last_sequence,
+        last_position=stored.last_position,
+    )
+
+
+def may_begin(task: Task, worker: str) -> str | None:
+    """start, resume or recover; None when it is not its turn or somebody else's."""
+    held = task.lease_expires_at is not None and task.lease_expires_at > timezone.now()
+    if held and (task.status == Task.Status.RUNNING or task.lease_worker != worker):
+        return None
+    match task.status:
+        case Task.Status.QUEUED:
+            return "start" if _is_next(task) else None
+        case Task.Status.WAITING_APPROVAL:
+            pending = task.approvals.filter(status=Approval.Status.PENDING).exists()
+            return None if pending else "resume"
+        case Task.Status.RUNNING:
+            return "recover"
+        case _:
+            return None
+
+
+def _is_next(task: Task) -> bool:
+    """One task of a session at a time, in the order of their creation."""
+    earlier = Task.objects.filter(
+        session_id=task.session_id,
+        status__in=Task.OPEN,
+        first_position__lt=task.first_position,
+    )
+    return not earlier.exists()
+
+
+def _recoveries(task: Task) -> int:
+    """Recoveries since something was last achieved."""
+    rows = TaskEvent.objects.filter(task_id=task.pk)
+    achieved = rows.filter(type__in=PROGRESS_TYPES).order_by("-sequence").first()
+    since = achieved.sequence if achieved else 0
+    return rows.filter(type="task_recovered", sequence__gt=since).count()
+
+
+def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo) -> None:
+    if may_begin(_lock(task_id), worker) is not None:
+        endings.fail(task_id, error)
+
+
+def _load(task_id: UUID) -> Task:
+    return Task.objects.select_related("session__workspace").get(pk=task_id)
+
+
+def _lock(task_id: UUID) -> Task:
+    related = Task.objects.select_related("session__workspace")
+    return related.select_for_update(of=("self",)).get(pk=task_id)
+
+
+# ── running ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(kw_only=True)
+class Run:
+    """Drives one run; `drive()` once."""
+
+    begun: Begun
+    provider: Provider
+    kit: wiring.Kit
+    _stop: asyncio.Future[Stop] = field(init=False)
+    _running_tools: set[str] = field(default_factory=set, init=False)
+    _drained: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._stop = asyncio.get_running_loop().create_future()
+        self.task_id = self.begun.task.pk
+        self._task_text = str(self.begun.task.pk)
+        self._session_text = str(self.begun.task.session_id)
+        self._known = self.begun.last_sequence
+        """The newest event that the transcript holds."""
+        self._reply: list[StoredEvent] = []
+        self._questions: list[ApprovalRequired] = []
+        self._answer: AgentCompleted | None = None
+        self._terminal: Terminal | None = None
+        self._transcript = Transcript()
+        self._winding_down = False
+
+    def stop(self, why: Stop) -> None:
+        """Ask for the end. The first reason counts."""
+        if not self._stop.done():
+            self._stop.set_result(why)
+
+    async def wind_down(self, seconds: float) -> None:
+        """For a shutdown: a running tool gets so long to finish, a model's stream nothing."""
+        self._winding_down = True
+        if self._running_tools:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._drained.wait()
+            except TimeoutError:
+                logger.warning("A tool did not finish within %g seconds.", seconds)
+        self.stop(Stop.SHUTDOWN)
+
+    async def drive(self) -> Ending:
+        """Run to the end of this run. Raises only WriterUnavailable: then the lease runs out and
+        a later run continues from the log."""
+        work = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait({work, self._stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not work.done():
+                work.cancel()
+            await asyncio.wait({work})
+        try:
+            return await self._conclude(work)
+        except FenceLost:
+            return Ending.LOST
+
+    async def _conclude(self, work: asyncio.Task[Ending]) -> Ending:
+        if not work.cancelled():
+            failure = work.exception()
+            if failure is None:
+                return work.result()
+            if isinstance(failure, FenceLost):
+                return Ending.LOST
+            if isinstance(failure, WriterUnavailable):
+                raise failure
+            logger.error("The run of task %s broke.", self._task_text, exc_info=failure)
+            await writer.run(partial(endings.fail, self.task_id, _BROKEN, run=self.begun.run))
+            return Ending.ENDED
+        match self._stop.result():
+            case Stop.CANCEL:
+                return await self._cancelled()
+            case Stop.SHUTDOWN:
+                await writer.run(partial(release, self.task_id, self.begun.run))
+                return Ending.RELEASED
+            case Stop.LOST:
+                return Ending.LOST
+
+    async def _cancelled(self) -> Ending:
+        unfinished = self._transcript.partial_events()
+        await writer.run(partial(_cancel, self.task_id, self.begun.run, unfinished))
+        return Ending.CANCELLED
+
+    async def _work(self) -> Ending:
+        self._transcript = await sync_to_async(sessions.transcript_of)(self.begun.task)
+        engine = run(
+            self._transcript,
+            self.provider,
+            self.kit.toolbox,
+            self.kit.policy,
+            self.kit.limits,
+            workspace=self.kit.workspace,
+            system=self.kit.system,
+            repeat_limit=self.kit.repeat_limit,
+        )
+        async with aclosing(engine) as produced:
+            async for event in produced:
+                if isinstance(event, LIVE):
+                    relay.publish(self._task_text, self._session_text, event)
+                else:
+                    await self._take(event)
+        return await self._finish()
+
+    async def _take(self, event: StoredEvent) -> None:
+        """Store what can be stored now; hold what belongs to a later command."""
+        if self._winding_down and isinstance(event, ToolCallStarted):
+            # A journal that says "started" without an effect would put a needless question to a
+            # person after the restart: begin nothing new, the stop is on its way.
+            await asyncio.shield(self._stop)
+        if isinstance(event, REPLY_PARTS) and not self._is_closing(event):
+            self._reply.append(event)
+        elif isinstance(event, ApprovalRequired):
+            self._questions.append(event)
+        elif isinstance(event, AgentCompleted):
+            await self._complete(event)
+        elif isinstance(event, TaskFailed | BudgetExceeded):
+            self._terminal = event
+        elif self._reply or isinstance(event, ModelCallFinished):
+            batch, self._reply = [*self._reply, event], []
+            await self._store(batch)
+        else:
+            await self._store([event])
+
+    def _is_closing(self, event: StoredEvent) -> bool:
+        """Cut-off text belongs to no complete reply: it is stored by itself."""
+        return isinstance(event, AssistantMessageAdded) and event.partial is True
+
+    async def _store(self, batch: Sequence[StoredEvent]) -> None:
+        self._note_tools(batch)
+        stored = await writer.run(partial(events.append, self.task_id, batch, fence=self.begun.run))
+        await self._catch_up(stored)
+        if not self._running_tools:
+            self._drained.set()
+
+    def _note_tools(self, batch: Sequence[StoredEvent]) -> None:
+        for event in batch:
+            if isinstance(event, ToolCallStarted):
+                self._running_tools.add(event.tool_call_id)
+                self._drained.clear()
+            elif isinstance(event, ToolCallFinished):
+                self._running_tools.discard(event.tool_call_id)
+
+    async def _catch_up(self, stored: Appended) -> None:
+        """Fold in what others stored before our own events."""
+        if stored.first_sequence != self._known + 1:
+            await self._read_up_to(stored.first_sequence - 1)
+        self._known = stored.last_sequence
+
+    async def _read_up_to(self, last: int) -> None:
+        missing = last - self._known
+        rows = await sync_to_async(events.page)(self.task_id, self._known, missing)
+        for row in rows:
+            self._transcript.apply(events.typed(row))
+            self._known = row.sequence
+
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _complete(self, answer: AgentCompleted) -> None:
+        """The last events, unless somebody spoke meanwhile: then the engine takes another step."""
+        while not self._transcript.unanswered:
+            try:
+                await self._end(TaskCompleted(), [answer], seen=self._known)
+            except Behind:
+                newest = await sync_to_async(_last_sequence)(self.task_id)
+                await self._read_up_to(newest)
+            else:
+                self._answer = answer
+                return
+
+    async def _finish(self) -> Ending:
+        if self._answer is not None:
+            return Ending.ENDED
+        if self._terminal is not None:
+            await self._end(self._terminal, [])
+            return Ending.ENDED
+        if not self._questions:
+            raise RuntimeError("The engine stopped without an end and without a question.")
+        await writer.run(partial(approvals.ask, self.task_id, self.begun.run, self._questions))
+        return Ending.WAITING
+
+    async def _end(
+        self, terminal: Terminal, before: Sequence[StoredEvent], seen: int | None = None
+    ) -> None:
+        made = await asyncio.to_thread(made_files, self._transcript, self.kit.workspace)
+        command = partial(
+            endings.end,
+            self.task_id,
+            terminal,
+            run=self.begun.run,
+            seen=seen,
+            before=before,
+            made=made,
+            spent=self._transcript.spent,
+        )
+        await writer.run(command)
+
+
+def made_files(transcript: Transcript, workspace: Workspace) -> list[MadeFile]:
+    """The files that the task's calls made, as they are now."""
+    paths = {
+        str(call.result.details["artifact"]): None
+        for call in transcript.current_calls
+        if call.result is not None and call.result.ok and "artifact" in call.result.details
+    }
+    made = []
+    for path in paths:
+        try:
+            size, digest = workspace.stat(path).size, workspace.digest(path)
+        except (AgentError, OSError):
+            continue  # gone again, or no longer ours to read: nothing to hand over
+        made.append(MadeFile(path=path, size=size, sha256=digest))
+    return made
+
+
+def release(task_id: UUID, run: int) -> None:
+    """Command: let go; the task stays `running` and whoever comes next recovers it at once."""
+    Task.objects.filter(pk=task_id, run=run, status=Task.Status.RUNNING).update(
+        lease_expires_at=None
+    )
+
+
+def _cancel(task_id: UUID, run: int, unfinished: Sequence[StoredEvent]) -> None:
+    task = Task.objects.select_related("cancel_requested_by").get(pk=task_id)
+    by = task.cancel_requested_by.get_username() if task.cancel_requested_by else ""
+    endings.cancel(task_id, by, run=run, partial=unfinished)
+
+
+def _last_sequence(task_id: UUID) -> int:
+    return Task.objects.values_list("last_sequence", flat=True).get(pk=task_id)
