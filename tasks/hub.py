@@ -485,6 +485,10 @@ class Hub:
         if not topic.bells and not topic.runs and self._topics.get(topic.key) is topic:
             del self._topics[topic.key]
 
+    def is_empty(self) -> bool:
+        """Nobody follows and nothing runs here."""
+        return not self._topics
+
     def followed(self) -> tuple[list[str], list[str]]:
         """Ids of the tasks and of the sessions that somebody follows here."""
         heard = [topic.key for topic in self._topics.values() if topic.bells]

@@ -1,0 +1,516 @@
+"""What followers see, whatever the timing: the real hub and the real loop over a log in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from agent.events import (
+    AgentCompleted,
+    AssistantDelta,
+    ErrorInfo,
+    ModelCallRetried,
+    ModelCallStarted,
+    StoredEvent,
+    TaskCompleted,
+    TaskStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+    UserMessageAdded,
+)
+from streaming.follow import FRAME_BYTES, follow
+from tasks.hub import TAIL_FRAMES, hub
+from tests.streaming.world import Client, Run, World, message, settle
+from tests.support.sse import Parser
+
+pytestmark = pytest.mark.usefixtures("clean_hub")
+
+END: list[StoredEvent] = [AgentCompleted(final_answer="done"), TaskCompleted()]
+
+
+def started(run: int = 1) -> TaskStarted:
+    return TaskStarted(run=run, reason="start", model="m", limits={}, mode="ask")
+
+
+def call_started() -> ModelCallStarted:
+    return ModelCallStarted(step=1, model="m", attempt=1)
+
+
+def retried() -> ModelCallRetried:
+    error = ErrorInfo(code="cut", message="The connection was cut.")
+    return ModelCallRetried(step=1, attempt=1, error=error, delay_seconds=0.1)
+
+
+def note(text: str = "and this") -> UserMessageAdded:
+    return UserMessageAdded(message_id="m", text=text, by="alice")
+
+
+@pytest.fixture
+def run() -> Run:
+    run = World().task()
+    run.begin()
+    run.commit(started(), call_started())
+    return run
+
+
+async def finish(run: Run, *clients: Client) -> None:
+    run.commit(*run.reply(), *END)
+    run.end()
+    await asyncio.gather(*(client.task for client in clients))
+
+
+def texts(client: Client) -> list[str]:
+    return [e.payload["text"] for e in client.reader.stored if "message" in e.type]
+
+
+def kinds(client: Client) -> list[str]:
+    return [event.type for event in client.reader.live]
+
+
+async def test_a_follower_sees_the_log_and_the_answer_as_it_is_written(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.delta("a", "Hel")
+    await settle()
+    run.delta("a", "lo")
+    await finish(run, client)
+
+    assert client.reader.ids == [1, 2, 3, 4, 5, 6]
+    assert [(e.type, e.payload.get("delta")) for e in client.reader.live[1:]] == [
+        ("assistant_delta", "Hel"),
+        ("assistant_delta", "lo"),
+    ]
+    assert client.parser.comments == ["connected"]
+    assert client.parser.retry == 2000
+    assert client.reader.live[0].type == "connected"
+
+
+async def test_two_followers_see_identical_ids(run: Run) -> None:
+    first = Client(run.source())
+    run.delta("a", "one ")
+    await settle()
+    second = Client(run.source())
+    run.delta("a", "two")
+    await finish(run, first, second)
+
+    assert first.reader.ids == second.reader.ids == [1, 2, 3, 4, 5, 6]
+    assert texts(first) == texts(second) == ["one two"]
+
+
+async def test_an_event_committed_between_replay_and_attach_is_not_lost(run: Run) -> None:
+    """It is visible to the database before the hub hears of it, or the other way round."""
+    for early in range(8):
+        client = Client(run.source())
+        await settle(early)
+        run.commit(note(), publish=False)
+        await settle(1)
+        run.world.publish()
+        await settle()
+        assert client.reader.ids == list(range(1, len(run.rows) + 1))
+        await client.leave()
+    run.end()
+
+
+async def test_a_message_read_before_the_hub_hears_of_it_ends_its_block(run: Run) -> None:
+    """Without it, a late joiner gets the open block after its own stored message."""
+    run.delta("a", "the whole answer")
+    run.commit(*run.reply(), publish=False)
+    client = Client(run.source())
+    await settle()
+    assert client.reader.ids == [1, 2, 3, 4]
+    run.world.publish()
+    await settle()
+    assert "snapshot" not in kinds(client)
+    await finish(run, client)
+
+
+async def test_a_block_goes_out_only_after_the_event_that_it_began_after(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    client.going.clear()
+    run.commit(note())
+    await settle()
+    run.commit(note())
+    run.delta("a", "late")
+    client.going.set()
+    await settle()
+    assert client.reader.ids == [1, 2, 3, 4]
+    assert client.reader.live[-1].payload["delta"] == "late"
+    await finish(run, client)
+
+
+async def test_text_reasoning_and_calls_interleaved_in_one_reply(run: Run) -> None:
+    early = Client(run.source())
+    await settle()
+    for word in range(20):
+        run.delta("think", f"so {word} ", "reasoning")
+        run.delta("say", f"word {word} ")
+        run.delta("call", f'"{word}",', "tool_call")
+        if word == 10:
+            late = Client(run.source())
+        await settle(3)
+    whole = dict(run.blocks)
+    await finish(run, early, late)
+
+    assert texts(early) == texts(late) == [whole["think"][1], whole["say"][1]]
+    for client in (early, late):
+        assert client.reader.calls == {(run.task_id, "call"): whole["call"][1]}
+    assert kinds(late).count("snapshot") == 3
+    assert "snapshot" not in kinds(early)
+    snapshots = [e.payload for e in late.reader.live if e.type == "snapshot"]
+    assert {s["kind"] for s in snapshots} == {"text", "reasoning", "tool_call"}
+    assert [s.get("name") for s in snapshots if s["kind"] == "tool_call"] == ["read_file"]
+
+
+async def test_the_missing_tail_goes_out_before_the_stored_message(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.delta("a", "seen, ")
+    await settle()
+    client.going.clear()
+    run.delta("a", "missed, ")
+    await settle()
+    run.delta("a", "missed too")
+    run.commit(*run.reply())
+    client.going.set()
+    await settle()
+    deltas = [e.payload["delta"] for e in client.reader.live if e.type == "assistant_delta"]
+    assert "".join(deltas) == "seen, missed, missed too"
+    await finish(run, client)
+
+
+async def test_a_stored_text_completes_what_the_deltas_left_out(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.delta("a", "half")
+    await settle()
+    run.commit(message("a", "text", "half and half"))
+    await settle()
+    assert client.reader.live[-1].payload == {
+        "step": 1,
+        "block_id": "a",
+        "offset": 4,
+        "delta": " and half",
+    }
+    run.drop_blocks()
+    await finish(run, client)
+
+
+async def test_a_slow_reader_gets_bigger_pieces_and_loses_nothing(run: Run) -> None:
+    slow, quick = Client(run.source()), Client(run.source())
+    await settle()
+    slow.going.clear()
+    for word in range(1000):
+        run.delta("a", f"word {word} ")
+        await asyncio.sleep(0)
+    slow.going.set()
+    await finish(run, slow, quick)
+
+    assert texts(slow) == texts(quick)
+    assert kinds(slow).count("assistant_delta") <= 2
+    assert kinds(quick).count("assistant_delta") > 300
+
+
+async def test_a_slow_reader_holds_no_more_than_one_piece(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    client.going.clear()
+    for _ in range(3000):
+        run.delta("a", "é" * 512)
+    client.going.set()
+    await finish(run, client)
+
+    assert len(texts(client)[0]) == 3000 * 512
+    assert client.reader.max_text <= FRAME_BYTES
+    live = client.largest - len(run.rows[2].body)
+    assert live < 2 * FRAME_BYTES
+
+
+async def test_sixty_readers_join_at_random_moments(run: Run) -> None:
+    dice = random.Random(7)
+    joining = sorted(dice.randrange(200) for _ in range(60))
+    clients = []
+    for word in range(200):
+        while joining and joining[0] == word:
+            joining.pop(0)
+            seen = dice.randrange(len(run.rows) + 1) or None
+            clients.append(Client(run.source(), seen))
+        run.delta(f"block {word // 50}", f"word {word} ")
+        if word % 50 == 49:
+            run.commit(*run.reply())
+            run.commit(call_started())
+        await settle(dice.randrange(3))
+    await finish(run, *clients)
+
+    last = len(run.rows)
+    for client in clients:
+        first = client.reader.ids[0]
+        assert client.reader.ids == list(range(first, last + 1))
+        assert client.reader.stored[-1].type == "task_completed"
+
+
+async def test_a_vanished_client_leaves_no_bell_behind(run: Run) -> None:
+    clients = [Client(run.source()) for _ in range(5)]
+    await settle()
+    for client in clients:
+        await client.leave()
+    assert hub.followed() == ([], [])
+    run.end()
+    assert hub.is_empty()
+
+
+async def test_a_client_that_vanishes_while_the_database_is_read_leaves_no_bell(run: Run) -> None:
+    run.end()
+    client = Client(run.source())
+    await settle(2)
+    await client.leave()
+    assert hub.is_empty()
+
+
+async def test_a_shutdown_ends_every_stream_without_a_terminal_event(run: Run) -> None:
+    clients = [Client(run.source()), Client(run.world.session_source())]
+    run.delta("a", "unfinished")
+    await settle()
+    hub.shutdown()
+    await asyncio.gather(*(client.task for client in clients))
+    assert all(not client.reader.ended for client in clients)
+    run.end()
+
+
+async def test_a_retried_attempt_is_dropped_and_not_mixed_with_the_next(run: Run) -> None:
+    behind, level = Client(run.source()), Client(run.source())
+    await settle()
+    run.delta("a", "bad att")
+    await settle()
+    behind.going.clear()
+    run.delta("a", "empt")
+    await settle()
+    run.commit(retried(), call_started())
+    run.drop_blocks()
+    run.delta("b", "good")
+    await settle()
+    joined = Client(run.source())
+    await settle()
+    assert "bad" not in str(joined.reader.live)
+    behind.going.set()
+    await finish(run, behind, level, joined)
+    assert texts(behind) == texts(level) == texts(joined) == ["good"]
+
+
+async def test_an_attempt_that_reuses_the_block_id_starts_from_nothing(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.delta("a", "bad attempt")
+    await settle()
+    run.commit(retried())
+    run.drop_blocks()
+    await settle()
+    client.reader.ended_blocks.clear()
+    run.delta("a", "good")
+    await finish(run, client)
+    assert texts(client) == ["good"]
+
+
+async def test_a_run_that_stops_without_storing_leaves_no_open_block(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.delta("a", "unfinished")
+    await settle()
+    run.end()
+    run.drop_blocks()
+    late = Client(run.source())
+    await settle()
+    assert "snapshot" not in kinds(late)
+    run.begin()
+    run.commit(started(2), call_started())
+    run.delta("b", "again")
+    await finish(run, client, late)
+    assert texts(client) == texts(late) == ["again"]
+
+
+async def test_a_reader_between_pages_while_the_tail_is_evicted(run: Run) -> None:
+    for _ in range(150):
+        run.commit(note())
+    client = Client(run.source())
+    while not client.reader.ids:
+        await settle(1)
+    client.going.clear()
+    for _ in range(2 * TAIL_FRAMES):
+        run.commit(note("x" * 300))
+    client.going.set()
+    await finish(run, client)
+    assert client.reader.ids == list(range(1, len(run.rows) + 1))
+
+
+async def test_a_session_stream_spans_its_tasks_and_stays_open() -> None:
+    world = World()
+    client = Client(world.session_source())
+    await settle()
+    for text in ("first", "second"):
+        run = world.task()
+        run.begin()
+        run.commit(started(), call_started())
+        run.delta("a", text)
+        await settle()
+        run.commit(*run.reply(), *END)
+        run.end()
+        await settle()
+    assert client.reader.ids == list(range(1, 13))
+    assert texts(client) == ["first", "second"]
+    assert kinds(client).count("assistant_delta") == 2
+    assert not client.task.done()
+    await client.leave()
+
+
+async def test_a_session_stream_joins_in_the_middle_of_the_second_task() -> None:
+    world = World()
+    first, second = world.task(), world.task()
+    first.begin()
+    first.commit(started(), *END)
+    first.end()
+    second.begin()
+    second.commit(started(), call_started())
+    second.delta("a", "so far ")
+    client = Client(world.session_source(), cursor=3)
+    await settle()
+    assert client.reader.ids == [4, 5]
+    assert client.reader.live[-1].payload["text"] == "so far "
+    second.commit(*second.reply(), *END)
+    second.end()
+    await settle()
+    assert client.reader.ids == [4, 5, 6, 7, 8, 9]
+    await client.leave()
+
+
+@pytest.mark.parametrize("cursor", [2, 3, 10**20])
+async def test_a_cursor_at_or_beyond_the_last_waits_for_what_comes_next(
+    run: Run, cursor: int
+) -> None:
+    parser = Parser()
+    stream = follow(run.source(), cursor)
+    received = [event for _ in range(2) for event in parser.feed(await anext(stream))]
+    waiting = asyncio.ensure_future(anext(stream))
+    await settle()
+    assert not waiting.done()
+    run.commit(note())
+    received += parser.feed(await waiting)
+    assert [event.id for event in received] == [None, 3]
+    await stream.aclose()
+    run.end()
+
+
+async def test_a_finished_log_is_replayed_and_ends(run: Run) -> None:
+    run.commit(*END)
+    run.end()
+    client = Client(run.source())
+    await client.task
+    assert client.reader.ids == [1, 2, 3, 4]
+
+
+async def test_a_finished_log_with_nothing_left_ends_at_once(run: Run) -> None:
+    run.commit(*END)
+    run.end()
+    client = Client(run.source(), cursor=4)
+    await client.task
+    assert client.reader.ids == []
+
+
+async def test_heartbeats_go_out_and_access_is_looked_at_again(run: Run) -> None:
+    source = run.source(heartbeat=0.01)
+    answers = [2, 2, None]
+
+    async def check() -> int | None:
+        return answers.pop(0)
+
+    client = Client(type(source)(**{**vars(source), "check": check}))
+    await asyncio.wait_for(client.task, 5)
+    assert client.parser.comments == ["connected", "heartbeat", "heartbeat"]
+    assert not client.reader.ended
+    run.end()
+
+
+async def test_a_heartbeat_finds_what_no_bell_told(run: Run) -> None:
+    client = Client(run.source(heartbeat=0.01))
+    await settle()
+    run.commit(note(), publish=False)
+    await asyncio.wait_for(client.reached(3), 5)
+    run.world.publish()
+    await finish(run, client)
+
+
+async def test_what_another_process_stored_is_read_when_the_watcher_rings(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.commit(note(), publish=False)
+    run.world.unpublished.clear()
+    hub.advanced(("task", run.task_id), 3)  # type: ignore[arg-type]
+    await settle()
+    assert client.reader.ids == [1, 2, 3]
+    run.commit(note())
+    await finish(run, client)
+    assert client.reader.ids == list(range(1, 8))
+
+
+async def test_progress_is_the_latest_of_each_running_call(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.commit(ToolCallStarted(step=1, tool_call_id="c"))
+    await settle()
+    client.going.clear()
+    for done in range(10):
+        run.live(ToolProgress(tool_call_id="c", text="reading", done=done, total=10))
+        await settle(1)
+    client.going.set()
+    late = Client(run.source())
+    await settle()
+    seen = [e.payload["done"] for e in client.reader.live if e.type == "tool_progress"]
+    assert seen in ([9], [0, 9])
+    assert late.reader.live[-1].payload == {
+        "tool_call_id": "c",
+        "text": "reading",
+        "done": 9,
+        "total": 10,
+    }
+    run.commit(ToolCallFinished(step=1, tool_call_id="c", ok=True, content="ok"))
+    after = Client(run.source())
+    await settle()
+    assert "tool_progress" not in kinds(after)
+    await finish(run, client, late, after)
+
+
+async def test_a_delta_with_a_hole_is_not_shown(run: Run) -> None:
+    client = Client(run.source())
+    await settle()
+    run.delta("a", "abc")
+    run.live(AssistantDelta(step=1, block_id="a", offset=7, delta="hole"))
+    run.live(AssistantDelta(step=1, block_id="b", offset=3, delta="no beginning"))
+    run.live(AssistantDelta(step=1, block_id="a", offset=0, delta="abc"))
+    await settle()
+    assert [e.payload["delta"] for e in client.reader.live[1:]] == ["abc"]
+    await finish(run, client)
+
+
+async def test_deltas_of_a_task_that_runs_nowhere_here_go_nowhere() -> None:
+    run = World().task()
+    client = Client(run.source())
+    await settle()
+    run.delta("a", "who says this?")
+    await settle()
+    assert kinds(client) == ["connected"]
+    await client.leave()
+
+
+async def test_nothing_to_follow_ends_the_stream(run: Run) -> None:
+    source = run.source()
+
+    async def greet() -> None:
+        return None
+
+    client = Client(type(source)(**{**vars(source), "greet": greet}))
+    await client.task
+    assert client.parser.comments == ["connected"]
+    assert client.reader.live == []
+    run.end()
