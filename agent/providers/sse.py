@@ -1,0 +1,97 @@
+"""Server-Sent Events from bytes: pure, incremental, bounded.
+
+1. Only CR, LF and CRLF end a line; U+2028 and U+0085 are text. Splitting happens on bytes, so a
+   character cut in two by the network is whole again before anything decodes it.
+2. Any cutting of the same bytes gives the same payloads.
+3. A last event without its blank line counts (`close()`): many servers just hang up.
+4. A line that starts with `{` is data although it lacks the field name: proxies that fail in the
+   middle of a stream write their JSON error so, and no SSE field can begin like that.
+"""
+
+from __future__ import annotations
+
+from agent.errors import ProviderRefused
+
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+
+
+class SSEParser:
+    """Feed it network reads, get the `data` of complete events; ids and event names are ignored."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._limit = max_event_bytes
+        self._tail = bytearray()
+        """The line that is not complete yet; never holds a line end."""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._after_cr = False
+        self._started = False
+
+    def feed(self, read: bytes) -> list[bytes]:
+        """The payloads that this read completes. Raises ProviderRefused when one grows too large."""
+        if self._after_cr and read:
+            self._after_cr = False
+            if read[0] == 10:  # the LF of a CRLF that was cut in two
+                read = read[1:]
+        if b"\r" in read:
+            self._after_cr = read[-1] == 13
+            read = read.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\n" not in read:
+            self._grow(read)
+            return []
+        if self._tail:
+            read = bytes(self._tail) + read
+            self._tail.clear()
+        return self._payloads(self._complete_lines(read))
+
+    def close(self) -> list[bytes]:
+        """What was still open when the stream ended."""
+        rest = bytes(self._tail) + b"\n\n"
+        self._tail.clear()
+        return self._payloads(self._complete_lines(rest))
+
+    def _grow(self, read: bytes) -> None:
+        self._tail += read
+        if len(self._tail) > self._limit:
+            raise _too_large(self._limit)
+
+    def _complete_lines(self, text: bytes) -> list[bytes]:
+        lines = text.split(b"\n")
+        self._grow(lines.pop())
+        if not self._started:
+            self._started = True
+            lines[0] = lines[0].removeprefix(_BOM)
+        if len(text) > self._limit and max(map(len, lines)) > self._limit:
+            raise _too_large(self._limit)
+        return lines
+
+    def _payloads(self, lines: list[bytes]) -> list[bytes]:
+        payloads: list[bytes] = []
+        for line in lines:
+            if line[:6] == b"data: ":
+                self._data.append(line[6:])
+            elif not line:
+                if self._data:
+                    payloads.append(self._complete())
+            elif line[:5] == b"data:":
+                self._data.append(line[5:])
+            elif line[:1] == b"{" or line == b"data":
+                self._data.append(line.removeprefix(b"data"))
+            if self._data:
+                self._size += len(line) + 1
+                if self._size > self._limit:
+                    raise _too_large(self._limit)
+        return payloads
+
+    def _complete(self) -> bytes:
+        data, self._data, self._size = self._data, [], 0
+        return data[0] if len(data) == 1 else b"\n".join(data)
+
+
+def _too_large(limit: int) -> ProviderRefused:
+    return ProviderRefused(
+        f"The model's server sent one event of more than {limit:,} bytes.",
+        code="reply_too_large",
+        hint="Check that the base URL is an OpenAI-compatible /v1 address.",
+    )

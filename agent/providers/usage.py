@@ -1,0 +1,58 @@
+"""Token counts in any of the shapes in which providers report them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.messages import Usage
+
+CHARS_PER_TOKEN = 4
+_MOST = 2**53
+
+
+def usage_of(value: dict[str, Any]) -> Usage | None:
+    """The reported usage; None when it says nothing (all zero or unknown shape)."""
+    read = _sub(value, "prompt_tokens_details", "input_tokens_details")
+    written = _sub(value, "completion_tokens_details", "output_tokens_details")
+    entered = _first(value, "prompt_tokens", "input_tokens")
+    left = _first(value, "completion_tokens", "output_tokens")
+    if not left:
+        left = max(0, _first(value, "total_tokens") - entered)
+    if not (entered or left):
+        return None
+    cached = _first(read, "cached_tokens") or _first(
+        value, "prompt_cache_hit_tokens", "cached_tokens"
+    )
+    thought = _first(written, "reasoning_tokens") or _first(value, "reasoning_tokens")
+    return Usage(
+        input_tokens=entered,
+        output_tokens=left,
+        reasoning_tokens=min(thought, left),
+        cached_tokens=min(cached, entered),
+    )
+
+
+def estimated_usage(input_chars: int, output_chars: int, reasoning_chars: int) -> Usage:
+    """What it was about, when the provider does not say."""
+    return Usage(
+        input_tokens=_tokens(input_chars),
+        output_tokens=_tokens(output_chars),
+        reasoning_tokens=_tokens(reasoning_chars),
+        estimated=True,
+    )
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)
+
+
+def _sub(value: dict[str, Any], *names: str) -> dict[str, Any]:
+    return next((value[name] for name in names if isinstance(value.get(name), dict)), {})
+
+
+def _first(value: dict[str, Any], *names: str) -> int:
+    for name in names:
+        count = value.get(name)
+        if isinstance(count, int | float) and not isinstance(count, bool) and 0 < count < _MOST:
+            return int(count)
+    return 0
