@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 from agent.budget import Limits, exceeded, used_up, warnings
@@ -75,7 +76,7 @@ class Retries:
         if error.adapted:
             return 0.0
         backoff = min(self.first_delay * 2 ** (attempt - 1), self.longest_delay)
-        jittered = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+        jittered: float = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
         return max(error.retry_after or 0.0, jittered)
 
 
@@ -283,7 +284,7 @@ class Loop:
         capability = tool.capability if tool else ""
         decision = self.policy.decide(capability, call.name)
         broken = call.arguments is None
-        extra = {"raw_arguments": cut(call.raw_arguments, MAX_RAW_ARGUMENTS)} if broken else {}
+        extra: dict[str, Any] = {"raw_arguments": cut(call.raw_arguments, MAX_RAW_ARGUMENTS)} if broken else {}
         if broken:
             extra["problem"] = call.problem
         return ToolCallRequested(
@@ -352,7 +353,7 @@ def _checked(reply: Reply | None) -> Reply:
     )
 
 
-def _data(block: Block) -> dict[str, object]:
+def _data(block: Block) -> dict[str, Any]:
     return {} if block.provider_data is None else {"provider_data": block.provider_data}
 
 
