@@ -1,12 +1,42 @@
-"""Tools: what one is, and the box that validates, runs and bounds them."""
+"""Tools: what one is, and the box that validates, runs and bounds them.
+
+Whatever a tool does, out of the box comes a result that fits: JSON, storable text, bounded, without
+a path of the server. Only TargetChanged (somebody has to be asked again), cancellation and bugs of
+the box itself come out as exceptions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextvars
+import inspect
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from jsonschema import Draft202012Validator, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.text import clean, clean_json, cut
 from agent.workspace import Workspace
+
+MAX_CONTENT = 32 * 1024
+"""Characters of a result that the model reads."""
+MAX_DETAILS = 32 * 1024
+"""Characters of a result's details as JSON."""
+MAX_DIFF = 256 * 1024
+"""Characters of a preview's diff."""
+MAX_SENTENCES = 5
+THREADS = 4
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +95,189 @@ class Tool:
     """low, medium or high."""
     timeout: float = 30.0
     """Seconds."""
+
+
+class Toolbox:
+    """The tools of a run. Nothing that a tool does comes out of it as a surprise.
+
+    Plain functions run in threads of the box's own, so that neither the event loop nor anybody
+    else's executor waits for them. A thread cannot be killed: a plain tool that overran its time
+    keeps its thread until it returns, and with all of them kept further plain tools time out.
+    """
+
+    def __init__(self, tools: Sequence[Tool], *, threads: int = THREADS) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        if len(self._tools) != len(tools):
+            raise ValueError("two tools have the same name")
+        self._validators = {tool.name: _validator(tool) for tool in tools}
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """In the order in which they were given."""
+        return tuple(self._tools.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def close(self) -> None:
+        """Forget what has not begun; threads end when their tools return."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def problem(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """What is wrong with a call, as sentences for the model; None when it may be judged."""
+        validator = self._validators.get(name)
+        if validator is None:
+            return f"There is no tool {cut(name, 100)!r}. Available: {', '.join(self.names)}."
+        try:
+            errors = sorted(validator.iter_errors(arguments), key=lambda each: each.json_path)
+        except Unresolvable:
+            return f"The schema of {name} refers to something unknown: it cannot be called."
+        if not errors:
+            return None
+        said = " ".join(_sentence(error) for error in errors[:MAX_SENTENCES])
+        return f"The arguments of {name} do not fit its schema. {said} Correct them and call again."
+
+    async def run(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run a call. A cancelled plain tool may still finish in its thread."""
+        tool = self._tools.get(name)
+        problem = self.problem(name, arguments)
+        if tool is None or problem:
+            return ToolResult(ok=False, content=bound(problem or ""))
+        try:
+            return _fitting(await self._call(tool, tool.run, arguments, context))
+        except TargetChanged:
+            raise
+        except Exception as error:  # noqa: BLE001  the boundary: a tool's failure is an observation
+            return ToolResult(ok=False, content=bound(_explain(tool, error, context)))
+
+    async def preview(self, name: str, arguments: dict[str, Any], context: ToolContext) -> Preview:
+        """What a call would do. Raises PathRefused and ToolFailed, nothing else."""
+        tool = self._tools.get(name)
+        problem = self.problem(name, arguments)
+        if tool is None or problem:
+            raise ToolFailed(problem)
+        if tool.preview is None:
+            return Preview(diff="", target_digest="", summary=f"Call {name}")
+        try:
+            seen = await self._call(tool, tool.preview, arguments, context)
+        except (PathRefused, ToolFailed):
+            raise
+        except Exception as error:  # the boundary, as in run()
+            raise ToolFailed(_explain(tool, error, context)) from error
+        return Preview(
+            diff=bound(seen.diff, MAX_DIFF),
+            target_digest=seen.target_digest,
+            summary=cut(clean(seen.summary), 500),
+        )
+
+    async def _call(
+        self,
+        tool: Tool,
+        function: Callable[[dict[str, Any], ToolContext], T | Awaitable[T]],
+        arguments: dict[str, Any],
+        context: ToolContext,
+    ) -> T:
+        """On the event loop or in a thread, within the tool's time."""
+        limit = asyncio.timeout(tool.timeout)
+        try:
+            async with limit:
+                call = partial(function, arguments, context)
+                if inspect.iscoroutinefunction(function):
+                    outcome = call()
+                else:
+                    outcome = await self._in_thread(call)
+                return await outcome if inspect.isawaitable(outcome) else outcome
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the tool's own
+            logger.warning("tool %s did not finish within %g s", tool.name, tool.timeout)
+            raise ToolFailed(
+                f"{tool.name} did not finish within {tool.timeout:g} seconds and was given up; "
+                "whether it had an effect is not known. Try something smaller."
+            ) from None
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        work = partial(contextvars.copy_context().run, _contained, call)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def bound(text: str, limit: int = MAX_CONTENT) -> str:
+    """Storable text of at most `limit` characters: head and tail, and what to do about the rest."""
+    text = clean(text)
+    if len(text) <= limit:
+        return text
+    note = (
+        f"\n\n[… cut: {len(text):,} characters in all, the middle is left out. Ask for less at "
+        "once: a range of lines, a narrower path, a more exact search. …]\n\n"
+    )
+    tail = (limit - len(note)) // 4
+    return text[: limit - len(note) - tail] + note + text[-tail:]
+
+
+def _fitting(result: ToolResult) -> ToolResult:
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"a tool returned {type(result).__name__}, not ToolResult")
+    return ToolResult(
+        ok=result.ok, content=bound(result.content), details=_bound_details(result.details)
+    )
+
+
+def _bound_details(details: dict[str, Any]) -> dict[str, Any]:
+    """Plain JSON of bounded size; of too much, the small entries stay."""
+    try:
+        text = json.dumps(details, default=str, allow_nan=False)
+        plain: dict[str, Any] = clean_json(json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return {"problem": "the details of this result are not JSON and were dropped"}
+    if len(text) <= MAX_DETAILS:
+        return plain
+    kept: dict[str, Any] = {"truncated": True, "size": len(text)}
+    room = MAX_DETAILS // 2
+    for key, value in plain.items():
+        size = len(json.dumps(value)) + len(key)
+        if size <= min(room, MAX_DETAILS // 16):
+            kept[key] = value
+            room -= size
+    return kept
+
+
+def _explain(tool: Tool, error: Exception, context: ToolContext) -> str:
+    """A failure in words for the model; what is not meant for it goes to the log."""
+    if isinstance(error, PathRefused | ToolFailed):
+        return str(error).replace(str(context.workspace.root), "(workspace)")
+    logger.error("tool %s failed", tool.name, exc_info=error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{tool.name} failed: {error.strerror}."
+    return f"{tool.name} failed unexpectedly ({type(error).__name__}). The details are in the log."
+
+
+def _contained(call: Callable[[], T]) -> T:
+    """StopIteration cannot pass through a future, and SystemExit would end the server."""
+    try:
+        return call()
+    except (StopIteration, SystemExit) as error:
+        raise RuntimeError(f"{type(error).__name__} in a tool") from error
+
+
+def _validator(tool: Tool) -> Draft202012Validator:
+    """Compiled once; a schema of somebody else's may not make us fetch what it refers to."""
+    Draft202012Validator.check_schema(tool.parameters)
+    return Draft202012Validator(tool.parameters, registry=Registry())
+
+
+def _sentence(error: ValidationError) -> str:
+    """Short, and never with the value itself, which may be a whole file."""
+    path = ".".join(str(part) for part in error.absolute_path)
+    where = f"`{cut(path, 100)}`" if path else "The object"
+    match error.validator:
+        case "required" | "additionalProperties":
+            return f"{where}: {cut(error.message, 200)}."
+        case "type":
+            return f"{where} must be of type {json.dumps(error.validator_value)}."
+        case rule:
+            return f"{where} does not satisfy {rule} {cut(json.dumps(error.validator_value), 200)}."

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Policy, strictest
+from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy, strictest
 
-MODES = ("ask", "deny", "read_only")
+MODES: tuple[Mode, ...] = ("ask", "deny", "read_only")
 ORDER = {"allow": 0, "ask": 1, "deny": 2}
 
 

@@ -379,12 +379,10 @@ def test_a_forbidden_directory_is_not_written_under_any_spelling(jail, path):
     (jail.root / "memory").mkdir()
     (jail.root / "memory/note.md").write_text("kept")
     (jail.root / "note_link").symlink_to("memory/note.md")
-    for act in (
-        lambda: jail.target(path, forbidden={"memory"}),
-        lambda: jail.write_atomic(path, b"x", forbidden={"memory"}),
-    ):
-        with pytest.raises(PathRefused, match="not written by this tool"):
-            act()
+    with pytest.raises(PathRefused, match="not written by this tool"):
+        jail.target(path, forbidden={"memory"})
+    with pytest.raises(PathRefused, match="not written by this tool"):
+        jail.write_atomic(path, b"x", forbidden={"memory"})
     assert [file.name for file in (jail.root / "memory").iterdir()] == ["note.md"]
     jail.write_atomic("memory/x.md", b"allowed without the rule")
 
