@@ -151,7 +151,7 @@ class CallDesk:
             now = await self._preview(call)
         except (PathRefused, ToolFailed) as refusal:
             return Settle(ok=False, content=str(refusal))
-        if now is None or now.target_digest == approved_target:
+        if now.target_digest == approved_target:
             return Run(expected_target=approved_target)
         return self._ask(call, call.answer.kind, _CHANGED, now, replaces=call.answer.approval_id)
 
@@ -178,13 +178,13 @@ class CallDesk:
             return Settle(ok=False, content=str(refusal))
         return self._ask(call, kind, reason, preview)
 
-    async def _preview(self, call: Call) -> Preview | None:
+    async def _preview(self, call: Call) -> Preview:
         return await self._toolbox.preview(
             call.asked.name, call.asked.arguments or {}, ToolContext(workspace=self._workspace)
         )
 
     def _ask(
-        self, call: Call, kind: str, reason: str, preview: Preview | None, replaces: str = ""
+        self, call: Call, kind: str, reason: str, preview: Preview, replaces: str = ""
     ) -> ApprovalRequired:
         arguments = call.asked.arguments or {}
         question = ApprovalRequired(
@@ -197,10 +197,10 @@ class CallDesk:
             risk=call.risk,
             reason=reason,
             rule=self._policy.decide(call.capability, call.asked.name).rule,
-            diff=preview.diff if preview else "",
+            diff=preview.diff,
             options=["done", "retry"] if kind == "unknown_effect" else [],
             arguments_digest=arguments_digest(call.asked.name, arguments),
-            target_digest=preview.target_digest if preview else "",
+            target_digest=preview.target_digest,
         )
         return msgspec.structs.replace(question, replaces=replaces) if replaces else question
 

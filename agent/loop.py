@@ -101,7 +101,7 @@ class Loop:
         self._history_chars = HISTORY_CHARS
         self._definitions = [
             ToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
-            for tool in self.toolbox.definitions()
+            for tool in self.toolbox.tools
         ]
         self._desk = CallDesk(
             self.transcript,
@@ -284,7 +284,9 @@ class Loop:
         capability = tool.capability if tool else ""
         decision = self.policy.decide(capability, call.name)
         broken = call.arguments is None
-        extra: dict[str, Any] = {"raw_arguments": cut(call.raw_arguments, MAX_RAW_ARGUMENTS)} if broken else {}
+        extra: dict[str, Any] = (
+            {"raw_arguments": cut(call.raw_arguments, MAX_RAW_ARGUMENTS)} if broken else {}
+        )
         if broken:
             extra["problem"] = call.problem
         return ToolCallRequested(

@@ -19,7 +19,6 @@ import msgspec
 from django.utils import timezone
 
 from agent.events import ApprovalRequired, ApprovalResolved, StoredEvent
-from agent.toolbox import Preview
 from tasks import events, lifecycle
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
@@ -59,15 +58,8 @@ class Evidence:
     """What an approving reply would do to the target as it is now."""
 
     arguments_digest: str
-    preview: Preview | None
-
-    @property
-    def target_digest(self) -> str:
-        return self.preview.target_digest if self.preview else ""
-
-    @property
-    def diff(self) -> str:
-        return self.preview.diff if self.preview else ""
+    target_digest: str
+    diff: str
 
 
 # ── asking ────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -103,7 +104,7 @@ def fail(task_id: UUID, error: ErrorInfo, *, run: int | None = None) -> bool:
     return True
 
 
-def usage_fields(spent: Spent) -> dict[str, object]:
+def usage_fields(spent: Spent) -> dict[str, Any]:
     """The task row's counters, as folded from its log."""
     return {
         "steps": spent.steps,
@@ -148,9 +149,9 @@ def _record(task_id: UUID, file: MadeFile) -> ArtifactRecorded:
     )
 
 
-def _outcome(before: Sequence[StoredEvent], terminal: Terminal) -> dict[str, object]:
+def _outcome(before: Sequence[StoredEvent], terminal: Terminal) -> dict[str, Any]:
     answers = [event.final_answer for event in before if isinstance(event, AgentCompleted)]
-    fields: dict[str, object] = {"final_answer": answers[-1]} if answers else {}
+    fields: dict[str, Any] = {"final_answer": answers[-1]} if answers else {}
     if isinstance(terminal, TaskFailed):
         fields["error"] = msgspec.to_builtins(terminal.error)
     elif isinstance(terminal, BudgetExceeded):

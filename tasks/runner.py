@@ -24,7 +24,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from agent.errors import AgentError
-from tasks import approvals, runs, wiring
+from tasks import approvals, starting, wiring
 from tasks.conf import conf
 from tasks.hub import Key, hub
 from tasks.logs import task_id as logged_task
@@ -125,7 +125,7 @@ class Runner:
     async def _run(self, task_id: UUID) -> None:
         logged_task.set(str(task_id))
         try:
-            begun = await runs.begin(task_id, self.worker, self._models)
+            begun = await starting.begin(task_id, self.worker, self._models)
             if begun is None:
                 return
             ending = await self._drive(begun)
@@ -135,7 +135,7 @@ class Runner:
         except Task.DoesNotExist:
             logger.warning("Told to run a task that does not exist.")
 
-    async def _drive(self, begun: runs.Begun) -> Ending:
+    async def _drive(self, begun: starting.Begun) -> Ending:
         task = begun.task
         run = Run(begun=begun, provider=self._models.provider(task), kit=wiring.kit_for(task))
         self._runs[task.pk] = run
@@ -207,7 +207,7 @@ class Runner:
 
 
 def runnable() -> Q:
-    """Tasks that may be begun, as far as one query can tell; `runs.may_begin` has the last word."""
+    """Tasks that may be begun, as far as one query can tell; `starting.may_begin` has the last word."""
     now = timezone.now()
     free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=now)
     earlier = Task.objects.filter(

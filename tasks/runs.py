@@ -1,4 +1,4 @@
-"""One run of a task: begin it under the fence, drive the engine, store what it yields.
+"""One run of a task: drive the engine, store what it yields.
 
 The engine yields, this module stores, and only then the engine goes on; so the journal of an effect
 is committed before the effect. A reply is stored whole or not at all. What others write meanwhile
@@ -17,10 +17,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.utils import timezone
 
 from agent.errors import AgentError
 from agent.events import (
@@ -34,8 +34,6 @@ from agent.events import (
     StoredEvent,
     TaskCompleted,
     TaskFailed,
-    TaskRecovered,
-    TaskStarted,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -47,23 +45,13 @@ from agent.workspace import Workspace
 from tasks import approvals, endings, events, relay, sessions, wiring
 from tasks.endings import Behind, MadeFile, Terminal
 from tasks.events import Appended, FenceLost
-from tasks.lifecycle import move
-from tasks.models import Approval, Task, TaskEvent
-from tasks.service import lease
+from tasks.models import Task
+from tasks.starting import Begun
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
 
-MAX_RECOVERIES = 3
-"""So many in a row without a finished model or tool call, and the task fails."""
-PROGRESS_TYPES = ("model_call_finished", "tool_call_finished")
 REPLY_PARTS = (ReasoningMessage, AssistantMessageAdded, ToolCallRequested)
-_WHY_RECOVERED = "The process that ran it stopped, or did not say for too long that it lives."
-_GIVEN_UP = ErrorInfo(
-    code="recovery_failed",
-    message=f"It was taken over {MAX_RECOVERIES} times without getting any further.",
-    hint="Look into the server's log for why the process stops, then retry the task.",
-)
 _BROKEN = ErrorInfo(
     code="internal_error",
     message="The run stopped because of an error in Pilothouse itself.",
@@ -87,112 +75,6 @@ class Ending(Enum):
     CANCELLED = "cancelled"  # the task is terminal: a person stopped it
     RELEASED = "released"  # shutdown: whoever comes next continues
     LOST = "lost"  # nothing was written
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begun:
-    """A task that this process may run now."""
-
-    task: Task
-    """With session and workspace; its `run` is ours."""
-    run: int
-    last_sequence: int
-    last_position: int
-
-
-# ── beginning ─────────────────────────────────────────────────────────────────────────────────
-
-
-async def begin(task_id: UUID, worker: str, models: wiring.Models) -> Begun | None:
-    """Take the task, if its turn has come and nobody else has it. Fails it when there is no model."""
-    task = await sync_to_async(_load)(task_id)
-    try:
-        model = models.provider(task).model
-    except wiring.NoModel as missing:
-        error = ErrorInfo(code="no_model", message=str(missing), hint=missing.hint)
-        await writer.run(partial(_fail_if_runnable, task_id, worker, error))
-        return None
-    kit = wiring.kit_for(task)
-    started = partial(TaskStarted, model=model, limits=kit.limits.as_payload(), mode=kit.mode)
-    return await writer.run(partial(_begin, task_id, worker, started))
-
-
-def _begin(task_id: UUID, worker: str, started: partial[TaskStarted]) -> Begun | None:
-    """Command: → running, run + 1, lease, `task_started`."""
-    task = _lock(task_id)
-    reason = may_begin(task, worker)
-    if reason is None:
-        return None
-    if reason == "recover" and _recoveries(task) >= MAX_RECOVERIES:
-        endings.fail(task_id, _GIVEN_UP)
-        return None
-    run = task.run + 1
-    previous = task.lease_worker or None
-    began = {} if task.started_at else {"started_at": timezone.now()}
-    frm = [Task.Status(task.status)]
-    if not move(task_id, to=Task.Status.RUNNING, frm=frm, run=task.run, **lease(worker), **began):
-        return None
-    Task.objects.filter(pk=task_id).update(run=run)
-    opening: list[StoredEvent] = [started(run=run, reason=reason)]
-    if reason == "recover":
-        opening.insert(0, TaskRecovered(reason=_WHY_RECOVERED, previous_worker=previous))
-    stored = events.append(task_id, opening, fence=run)
-    task.run = run
-    return Begun(
-        task=task,
-        run=run,
-        last_sequence=stored.last_sequence,
-        last_position=stored.last_position,
-    )
-
-
-def may_begin(task: Task, worker: str) -> str | None:
-    """start, resume or recover; None when it is not its turn or somebody else's."""
-    held = task.lease_expires_at is not None and task.lease_expires_at > timezone.now()
-    if held and (task.status == Task.Status.RUNNING or task.lease_worker != worker):
-        return None
-    match task.status:
-        case Task.Status.QUEUED:
-            return "start" if _is_next(task) else None
-        case Task.Status.WAITING_APPROVAL:
-            pending = task.approvals.filter(status=Approval.Status.PENDING).exists()
-            return None if pending else "resume"
-        case Task.Status.RUNNING:
-            return "recover"
-        case _:
-            return None
-
-
-def _is_next(task: Task) -> bool:
-    """One task of a session at a time, in the order of their creation."""
-    earlier = Task.objects.filter(
-        session_id=task.session_id,
-        status__in=Task.OPEN,
-        first_position__lt=task.first_position,
-    )
-    return not earlier.exists()
-
-
-def _recoveries(task: Task) -> int:
-    """Recoveries since something was last achieved."""
-    rows = TaskEvent.objects.filter(task_id=task.pk)
-    achieved = rows.filter(type__in=PROGRESS_TYPES).order_by("-sequence").first()
-    since = achieved.sequence if achieved else 0
-    return rows.filter(type="task_recovered", sequence__gt=since).count()
-
-
-def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo) -> None:
-    if may_begin(_lock(task_id), worker) is not None:
-        endings.fail(task_id, error)
-
-
-def _load(task_id: UUID) -> Task:
-    return Task.objects.select_related("session__workspace").get(pk=task_id)
-
-
-def _lock(task_id: UUID) -> Task:
-    related = Task.objects.select_related("session__workspace")
-    return related.select_for_update(of=("self",)).get(pk=task_id)
 
 
 # ── running ───────────────────────────────────────────────────────────────────────────────────
@@ -243,8 +125,9 @@ class Run:
         """Run to the end of this run. Raises only WriterUnavailable: then the lease runs out and
         a later run continues from the log."""
         work = asyncio.create_task(self._work())
+        first: set[asyncio.Future[Any]] = {work, self._stop}
         try:
-            await asyncio.wait({work, self._stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not work.done():
                 work.cancel()

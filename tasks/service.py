@@ -1,4 +1,4 @@
-"""What people and programs may ask for: create, cancel, say, retry, decide, fork.
+"""What people and programs may ask for: create, cancel, say, retry, fork.
 
 Every entrance comes through here and only creates or changes rows; nothing runs in a request. The
 functions wait for their command to be committed, then ring the runner. Whether somebody may do it
@@ -7,7 +7,6 @@ is decided before, by `tasks.access`. Refusals are `tasks.errors.ServiceError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -21,17 +20,13 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError
 from django.utils import timezone
 
-from agent.calls import arguments_digest
-from agent.errors import AgentError
 from agent.events import TaskCreated, UserMessageAdded
 from agent.policy import Mode, strictest
-from agent.text import clean, clean_json, cut
-from agent.toolbox import ToolContext
-from tasks import approvals, endings, events, wiring
-from tasks.approvals import Evidence, Outcome, Reply
+from agent.text import clean, cut
+from tasks import endings, events, wiring
 from tasks.conf import conf
-from tasks.errors import Conflict, Invalid, NotFound, ServiceError, TooLarge, TooMany
-from tasks.models import Approval, Session, Task, Workspace
+from tasks.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
+from tasks.models import Session, Task, Workspace
 from tasks.writer import writer
 
 MAX_GOAL_CHARS = 64 * 1024
@@ -139,124 +134,6 @@ async def retry(task_id: UUID, user_id: int, limits: dict[str, float] | None = N
 async def fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> UUID:
     """A new session that continues from an event of this one. Nothing is copied."""
     return await writer.run(partial(_fork, session_id, user_id, task_id, sequence))
-
-
-# ── decisions ─────────────────────────────────────────────────────────────────────────────────
-
-
-async def resolve(approval_id: UUID, user_id: int, reply: Reply, *, worker: str = "") -> Approval:
-    """Answer an approval. The run goes on in the background (or in process `worker`).
-
-    Refused edits and replies that make no sense are `Invalid`, and it stays pending; `Conflict`
-    says `already_resolved`, `expired`, `stale` (with the successor) or `cannot_run`.
-    """
-    reply = _clean_reply(reply)
-    approval, username = await sync_to_async(_load)(approval_id, user_id)
-    approvals.check_reply(approval, reply)
-    shown = edited = None
-    if approval.status == Approval.Status.PENDING and approvals.lets_run(approval, reply):
-        if reply.edited_arguments is not None:
-            edited = await _edited(approval, reply.edited_arguments)
-        shown = await _shown(approval)
-    command = partial(_resolve, approval_id, user_id, username, reply, shown, edited, worker)
-    outcome = await writer.run(command)
-    if outcome.successor is not None:
-        raise approvals.stale(outcome.successor)
-    if outcome.wakes and not worker:
-        await ring(approval.task_id)
-    return outcome.approval
-
-
-async def resolve_many(
-    user_id: int, replies: Sequence[tuple[UUID, Reply]]
-) -> list[Approval | ServiceError]:
-    """Several answers in one request; each stands or falls alone."""
-    results: list[Approval | ServiceError] = []
-    for approval_id, reply in replies:
-        try:
-            results.append(await resolve(approval_id, user_id, reply))
-        except ServiceError as refusal:
-            results.append(refusal)
-    return results
-
-
-async def preview(approval_id: UUID, edited_arguments: dict[str, Any]) -> Evidence:
-    """What an edited call would do. Changes nothing."""
-    approval, _ = await sync_to_async(_load)(approval_id, None)
-    if approval.status != Approval.Status.PENDING:
-        raise Conflict("already_resolved", f"It is {approval.status}.")
-    return await _edited(approval, _clean_arguments(edited_arguments))
-
-
-def _clean_reply(reply: Reply) -> Reply:
-    edited = reply.edited_arguments
-    return replace(
-        reply,
-        comment=clean(reply.comment),
-        edited_arguments=None if edited is None else _clean_arguments(edited),
-    )
-
-
-def _clean_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    try:
-        cleaned: dict[str, Any] = clean_json(arguments)
-    except ValueError as error:
-        raise Invalid("invalid", str(error), {"edited_arguments": str(error)}) from error
-    return cleaned
-
-
-async def _edited(approval: Approval, arguments: dict[str, Any]) -> Evidence:
-    """Edited arguments take the whole way again: schema, policy, guard."""
-    kit = wiring.kit_for(approval.task)
-    problem = kit.toolbox.problem(approval.tool, arguments)
-    if problem is not None:
-        raise Invalid("invalid_arguments", problem, {"edited_arguments": problem})
-    decision = kit.policy.decide(approval.capability, approval.tool)
-    if decision.decision == "deny":
-        raise Invalid("refused", decision.reason, {"edited_arguments": decision.reason})
-    try:
-        return await _evidence(kit, approval.tool, arguments)
-    except AgentError as refusal:
-        raise Invalid("refused", str(refusal), {"edited_arguments": str(refusal)}) from refusal
-
-
-async def _shown(approval: Approval) -> Evidence:
-    kit = wiring.kit_for(approval.task)
-    try:
-        return await _evidence(kit, approval.tool, approval.arguments)
-    except AgentError as refusal:
-        message = f"This call cannot run any more: {refusal} Reject it, or ask for another."
-        raise Conflict("cannot_run", message) from refusal
-
-
-async def _evidence(kit: wiring.Kit, tool: str, arguments: dict[str, Any]) -> Evidence:
-    found = await kit.toolbox.preview(tool, arguments, ToolContext(workspace=kit.workspace))
-    return Evidence(arguments_digest=arguments_digest(tool, arguments), preview=found)
-
-
-def _load(approval_id: UUID, user_id: int | None) -> tuple[Approval, str]:
-    related = "task__session__workspace"
-    approval = Approval.objects.select_related(related).filter(pk=approval_id).first()
-    if approval is None:
-        raise NotFound("approval")
-    name = User.objects.get(pk=user_id).get_username() if user_id is not None else ""
-    return approval, name
-
-
-def _resolve(
-    approval_id: UUID,
-    user_id: int,
-    username: str,
-    reply: Reply,
-    shown: Evidence | None,
-    edited: Evidence | None,
-    worker: str,
-) -> Outcome:
-    outcome = approvals.resolve(approval_id, user_id, username, reply, shown=shown, edited=edited)
-    if worker and outcome.wakes:
-        # The answering process goes on itself; nobody else begins while its lease lasts.
-        Task.objects.filter(pk=outcome.approval.task_id).update(**lease(worker))
-    return outcome
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────
@@ -420,7 +297,7 @@ def _alive(task: Task) -> bool:
 async def _interrupt(session_id: UUID, user_id: int) -> None:
     """Everything of the session that is not finished stops; its runs within a moment."""
     open_tasks = Task.objects.filter(session_id=session_id, status__in=Task.OPEN)
-    for task_id in await sync_to_async(list)(open_tasks.values_list("pk", flat=True)):
+    async for task_id in open_tasks.values_list("pk", flat=True):
         await cancel(task_id, user_id)
 
 
@@ -432,14 +309,14 @@ def _fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> UUID:
     if not 1 <= sequence <= task.last_sequence:
         message = f"sequence must be between 1 and {task.last_sequence}."
         raise Invalid("invalid", message, {"sequence": message})
-    fork = Session.objects.create(
+    branch = Session.objects.create(
         owner_id=user_id,
         workspace_id=origin.workspace_id,
         title=origin.title,
         forked_from=task,
         forked_at_sequence=sequence,
     )
-    return fork.id
+    return branch.id
 
 
 def _session_of(task_id: UUID) -> UUID:

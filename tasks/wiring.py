@@ -6,6 +6,7 @@ the model is shared; it belongs to the loop of the process that runs tasks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,9 +83,8 @@ def limits_for(task: Task) -> Limits:
     settings = conf()
     own = task.limits
     return Limits(
-        max_steps=_least(settings.max_agent_steps, own.get("steps")) or settings.max_agent_steps,
-        max_seconds=_least(settings.max_task_seconds, own.get("seconds"))
-        or settings.max_task_seconds,
+        max_steps=int(min(settings.max_agent_steps, own.get("steps", math.inf))),
+        max_seconds=min(settings.max_task_seconds, own.get("seconds", math.inf)),
         max_tokens=_whole(_least(settings.max_task_tokens, own.get("tokens"))),
         max_cost=_least(settings.max_task_cost, own.get("cost")),
     )
