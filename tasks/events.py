@@ -45,7 +45,7 @@ MAX_CONTENT_BYTES = 4 * 1024
 """More of a tool's `content` than this is cut on a stream."""
 
 
-class FenceLost(Exception):  # noqa: N818 - our exceptions are sentences
+class FenceLost(Exception):
     """Another run owns the task, or it is not running any more: stop at once and write nothing."""
 
     def __init__(self, task_id: str, run: int) -> None:

@@ -42,7 +42,7 @@ LOCK_PATIENCE = "250ms"
 processes whose batches lock rows in different orders would otherwise wait for the deadlock detector."""
 
 
-class WriterUnavailable(Exception):  # noqa: N818 - our exceptions are sentences
+class WriterUnavailable(Exception):
     """The database could not be reached or did not commit."""
 
     def __init__(self, message: str, *, unknown: bool = False) -> None:
@@ -233,6 +233,7 @@ def _perform(batch: Sequence[_Job[Any]]) -> None:
     fate, error = _transaction(batch)
     if fate is _Fate.UNKNOWN:
         _fail(batch, error, unknown=True)
+        connections[ALIAS].close()
     again = batch if fate is _Fate.ROLLED_BACK else [job for job in batch if _is_passing(job)]
     _deliver([job for job in batch if job not in again] if again else batch)
     if again:
@@ -260,7 +261,7 @@ def _alone(jobs: Sequence[_Job[Any]], trouble: Exception | None) -> None:
 def _transaction(jobs: Sequence[_Job[Any]]) -> tuple[_Fate, Exception | None]:
     """Execute jobs in one transaction; each that was committed or refused knows its outcome."""
     connection = connections[ALIAS]
-    committing = False
+    committing: object = None
     try:
         with transaction.atomic():
             _limit_patience(connection, jobs)
@@ -268,12 +269,19 @@ def _transaction(jobs: Sequence[_Job[Any]]) -> tuple[_Fate, Exception | None]:
                 job.attempt()
                 _require_connection(connection, job)
             _protect_callbacks(connection)
-            committing = True
+            committing = connection.connection
     except Exception as error:  # noqa: BLE001 - BEGIN, COMMIT or the connection: whatever it was, every submitter must hear
-        # Django rolls back when COMMIT fails, and drops the connection when that fails as well.
-        refused = isinstance(error, DatabaseError) and connection.connection is not None
-        return (_Fate.UNKNOWN if committing and not refused else _Fate.ROLLED_BACK), error
+        certain = committing is None or _survived(connection, committing)
+        return (_Fate.ROLLED_BACK if certain else _Fate.UNKNOWN), error
     return _Fate.COMMITTED, None
+
+
+def _survived(connection: BaseDatabaseWrapper, driver: object) -> bool:
+    """Whoever still talks to us after a failed COMMIT has rolled back.
+
+    Django opens another connection at once when its rollback finds the first one dead.
+    """
+    return connection.connection is driver and connection.is_usable()
 
 
 def _limit_patience(connection: BaseDatabaseWrapper, jobs: Sequence[_Job[Any]]) -> None:

@@ -98,7 +98,7 @@ def verify_task(task_id: uuid.UUID) -> Chain:
             if chain.problem:
                 return chain
         if chain.sequence == before:
-            return _compare(chain, head)
+            return compare(chain, head)
 
 
 def follow(chain: Chain, row: events.Row, session_id: str) -> Chain:
@@ -115,7 +115,7 @@ def follow(chain: Chain, row: events.Row, session_id: str) -> Chain:
     return Chain(row.sequence, row.hash, row.position)
 
 
-def _compare(chain: Chain, head: Head) -> Chain:
+def compare(chain: Chain, head: Head) -> Chain:
     """Nothing follows in the table: the task row must agree."""
     if head.last_sequence > chain.sequence:
         return chain._replace(problem=f"sequence {chain.sequence + 1} is missing at the end")
