@@ -365,18 +365,18 @@ def frame(row: Row) -> StoredFrame:
 
 def _wire_payload(row: Row, cut: bool) -> str:
     """The stored text, unless something in it is not for browsers."""
-    too_large = cut and row.type == "tool_call_finished" and len(row.payload) > MAX_CONTENT_BYTES
-    if not too_large and '"provider_data"' not in row.payload:
+    perhaps_large = row.type == "tool_call_finished" and len(row.payload) > MAX_CONTENT_BYTES // 4
+    if not (cut and perhaps_large) and '"provider_data"' not in row.payload:
         return row.payload
     fields = _object_decoder.decode(row.payload)
     fields.pop("provider_data", None)
-    if too_large:
-        fields |= _cut_content(row, fields)
+    if cut and "content" in fields:
+        fields |= _cut_content(row, fields["content"])
     return msgspec.json.encode(fields).decode()
 
 
-def _cut_content(row: Row, fields: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    content = _text_decoder.decode(fields["content"]).encode()
+def _cut_content(row: Row, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    content = _text_decoder.decode(raw).encode()
     if len(content) <= MAX_CONTENT_BYTES:
         return {}
     changed = {
@@ -408,7 +408,9 @@ def _text(key: str | uuid.UUID) -> str:
 
 
 def _aware(moment: str | datetime | None) -> datetime | None:
-    """SQLite keeps times as text in UTC."""
+    """SQLite keeps times as text in UTC, which its driver reads when it recognises the column."""
     if isinstance(moment, str):
-        return datetime.fromisoformat(moment).replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(moment)
+    if moment is not None and moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
     return moment
