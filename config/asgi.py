@@ -7,6 +7,7 @@ server: the lock of the database, the hub, the runner, and the worker that hears
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from contextlib import AsyncExitStack
 
@@ -30,6 +31,9 @@ from tasks.consumers import RunWorker
 from tasks.hub import hub
 from tasks.runner import Runner, worker_name
 
+logger = logging.getLogger(__name__)
+
+DRAIN_GRACE_SECONDS = 0.5
 STREAMS_SECONDS = 1.0
 """What streams get to end, after the runs have drained."""
 LANES_SECONDS = 0.5
@@ -58,13 +62,23 @@ class Background:
             held.push_async_callback(listener.stop)
             held.push_async_callback(self._exchanges.close, STREAMS_SECONDS)
             held.callback(hub.shutdown)
-            held.push_async_callback(runner.drain, settings.drain_seconds)
-            await runner.start()
+            held.push_async_callback(_drain, runner, lock, settings.drain_seconds)
+            await runner.start(lock.previous_worker or None)
             listener.ensure_started()
             self._held = held.pop_all()
 
     async def stop(self) -> None:
         await self._held.aclose()
+
+
+async def _drain(runner: Runner, lock: server_lock.ServerLock, seconds: float) -> None:
+    """Whatever a run does with its time, the streams and the lock get theirs."""
+    try:
+        async with asyncio.timeout(seconds + DRAIN_GRACE_SECONDS):
+            await runner.drain(seconds)
+        lock.forget()
+    except TimeoutError:
+        logger.error("Not every run ended within %s s; the next server takes over", seconds)
 
 
 def _lock(worker: str) -> server_lock.ServerLock:

@@ -29,7 +29,7 @@ PAUSE = 0.1
 
 
 class Wakeable(Protocol):
-    """What a consumer needs of the runner. Neither may block or raise for an unknown task."""
+    """What a consumer needs of the runner. Neither may block; an id that is none is a ValueError."""
 
     def wake(self, task_id: str | None = None) -> None:
         """Start this task if it is its turn, or whatever can run."""
@@ -46,7 +46,13 @@ class RunConsumer(AsyncConsumer):
 
     async def dispatch(self, message: Mapping[str, Any]) -> None:
         """Replaces the lookup by name, which first tidies database connections in a thread."""
-        match dict(message):
+        try:
+            self._hand_over(dict(message))
+        except ValueError as error:  # an id that is none
+            logger.warning("A message on %r is not understood (%s): %.200r", RUNS, error, message)
+
+    def _hand_over(self, message: dict[str, Any]) -> None:
+        match message:
             case {"type": "run.start", "task_id": str(task_id)}:
                 self._runner.wake(task_id)
             case {"type": "run.cancel", "task_id": str(task_id)}:
@@ -54,7 +60,7 @@ class RunConsumer(AsyncConsumer):
             case {"type": "run.wake"}:
                 self._runner.wake()
             case _:
-                logger.warning("A message on %r is none of ours: %.200r", RUNS, message)
+                raise ValueError("unknown type")
 
 
 class RunWorker(Worker):

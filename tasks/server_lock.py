@@ -2,9 +2,9 @@
 
 SQLite: `flock` on `<database>.server.lock`. The kernel frees it with the process, however that
 ended; the file stays, and names the last holder. PostgreSQL: a session advisory lock on a
-connection of its own; the last holder is named in the state folder. A clean release forgets the
-name, so a name that is found belongs to a server that died with runs in its hands: the new one
-takes them over at once.
+connection of its own; the last holder is named in the state folder. A server that gave back all
+its runs has its name forgotten, so a name that is found belongs to one that died with runs in its
+hands: the new one takes them over at once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ class ServerLock(Protocol):
     """Held from the start of a server to its end."""
 
     previous_worker: str
-    """host:pid of a server that died holding it; empty after a clean end."""
+    """host:pid of a server that died holding runs; empty after a clean end."""
+
+    def forget(self) -> None:
+        """No run is left in this server's name."""
 
     def release(self) -> None:
-        """Frees the lock and forgets the holder."""
+        """The next server may start."""
 
 
 def acquire(worker: str, *, address: str, var_dir: Path) -> ServerLock:
@@ -59,9 +62,11 @@ class FileLock:
         self.previous_worker = _first_line(self.path)
         self._write(f"{worker}\n{address}\n")
 
-    def release(self) -> None:
+    def forget(self) -> None:
         # The file is never deleted: a server that waits at its door has it open already.
         self._write("")
+
+    def release(self) -> None:
         os.close(self._file)
 
     def _write(self, text: str) -> None:
@@ -98,8 +103,10 @@ class AdvisoryLock:
         self.previous_worker = _first_line(note)
         note.write_text(f"{worker}\n", encoding="utf-8")
 
-    def release(self) -> None:
+    def forget(self) -> None:
         self._note.write_text("", encoding="utf-8")
+
+    def release(self) -> None:
         self._connection.close()
 
     def _holder(self, cursor: Any) -> str:

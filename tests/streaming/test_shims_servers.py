@@ -1,0 +1,174 @@
+"""The ASGI edge under real servers: what only Daphne, uvicorn and the kernel can show."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.daphne import Daphne, uvicorn_command
+
+PROBE = "tests.support.probe:application"
+MIB = 1024 * 1024
+SOCKET_BUFFERS = 8 * MIB
+"""More than the kernel keeps for both ends of a loopback connection."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daphne]:
+    """Shared by the tests that leave it as it was."""
+    state = tmp_path_factory.mktemp("server")
+    with Daphne(state, application=PROBE, env={"PROBE_PATIENCE": "1"}) as running:
+        yield running
+
+
+def probe(state: Path, *, command: list[str] | None = None, drain: float = 0.1) -> Daphne:
+    env = {"PILOTHOUSE_DRAIN_SECONDS": str(drain)}
+    return Daphne(state, application=PROBE, env=env, command=command)
+
+
+def stats(server: Daphne) -> dict[str, Any]:
+    answer: dict[str, Any] = httpx.get(f"{server.url}/stats", timeout=10).json()
+    return answer
+
+
+def eventually(check: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+def threads(server: Daphne) -> int:
+    return len(list(Path(f"/proc/{server.pid}/task").iterdir()))
+
+
+def resident(server: Daphne) -> int:
+    pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def open_streams(server: Daphne, path: str, count: int, stack: ExitStack) -> list[Iterator[bytes]]:
+    http = stack.enter_context(httpx.Client(timeout=20, limits=httpx.Limits(max_connections=200)))
+    streams = []
+    for _ in range(count):
+        answer = stack.enter_context(http.stream("GET", f"{server.url}{path}"))
+        streams.append(answer.iter_raw())
+        assert next(streams[-1])
+    return streams
+
+
+def unread(server: Daphne, path: str) -> socket.socket:
+    """A client that asks and never reads."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)  # the kernel takes less, too
+    connection.connect(("127.0.0.1", server.port))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return connection
+
+
+def test_a_hundred_idle_streams_share_the_lanes(server: Daphne) -> None:
+    base = threads(server)
+    with ExitStack() as stack:
+        streams = open_streams(server, "/idle", 100, stack)
+        assert stats(server)["open"] == len(streams)
+        assert threads(server) <= base + 16
+    eventually(lambda: stats(server)["open"] == 0)
+
+
+def test_a_client_that_does_not_read_makes_the_sender_wait_and_is_cut(server: Daphne) -> None:
+    before, memory = stats(server), resident(server)
+    with unread(server, "/flood"):
+        eventually(lambda: bool(stats(server)["ended"] > before["ended"]))
+    assert stats(server)["yielded"] - before["yielded"] < SOCKET_BUFFERS
+    assert resident(server) - memory < SOCKET_BUFFERS
+
+
+def test_a_slow_client_gets_more_when_it_reads_on(server: Daphne) -> None:
+    before = stats(server)
+    with unread(server, "/flood") as connection:
+        eventually(lambda: bool(stats(server)["yielded"] > before["yielded"]))
+        wanted, taken = SOCKET_BUFFERS, 0
+        while taken < wanted:
+            time.sleep(0.001)
+            piece = connection.recv(256 * 1024)
+            assert piece, "cut although it reads"
+            taken += len(piece)
+    eventually(lambda: stats(server)["open"] == 0)
+
+
+def test_concurrent_sync_views_with_async_inside_do_not_deadlock(server: Daphne) -> None:
+    with ThreadPoolExecutor(20) as pool, httpx.Client(timeout=20) as http:
+        answers = list(pool.map(lambda _: http.get(f"{server.url}/sync").json(), range(50)))
+    assert answers == [{"users": 0, "same_thread": True}] * 50
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_long_body_gets_413_and_costs_no_memory(server: Daphne, chunked: bool) -> None:
+    memory = resident(server)
+    pieces, piece = 48, b"x" * MIB
+    content = (piece for _ in range(pieces)) if chunked else piece * pieces
+    answer = httpx.post(f"{server.url}/length", content=content, timeout=20)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "too_large"
+    assert resident(server) - memory < pieces * MIB / 2
+    fits = httpx.post(f"{server.url}/length", content=b"x" * 2 * MIB, timeout=20)
+    assert fits.json() == {"length": 2 * MIB}
+
+
+def test_a_second_server_on_the_same_database_is_refused_in_one_sentence(
+    server: Daphne,
+) -> None:
+    second = probe(server.state)
+    second.log_file = server.state / "second.log"
+    second.launch()
+    assert second.wait() == 1
+    (line,) = second.log.splitlines()
+    assert line.startswith("pilothouse: Another server already serves ")
+    assert f"process {server.pid} on " in line
+    assert "db.sqlite3.server.lock" in line
+    assert stats(server)
+
+
+def test_sigterm_ends_open_streams_and_the_server(tmp_path: Path) -> None:
+    with probe(tmp_path) as server, ExitStack() as stack:
+        streams = open_streams(server, "/idle", 5, stack)
+        server.process.terminate()
+        assert [list(stream) for stream in streams] == [[]] * 5
+        assert server.wait(8) == 0
+        assert server.log.count("a stream ended") == 5
+        assert server.log.rstrip().endswith("stopped")
+
+
+def test_uvicorn_ends_open_streams_too(tmp_path: Path) -> None:
+    with probe(tmp_path, command=uvicorn_command(PROBE)) as server, ExitStack() as stack:
+        assert httpx.get(f"{server.url}/sync").json() == {"users": 0, "same_thread": True}
+        streams = open_streams(server, "/idle", 5, stack)
+        server.process.terminate()
+        assert [list(stream) for stream in streams] == [[]] * 5
+        server.wait(8)
+        assert server.log.count("a stream ended") == 5
+        assert "ERROR" not in server.log
+        assert server.log.rstrip().endswith("stopped")
+
+
+def test_after_kill_9_the_next_server_knows_whose_runs_to_take_over(tmp_path: Path) -> None:
+    with probe(tmp_path) as server:
+        first = server.pid
+        server.kill9()
+        server.start()
+        assert f"started after 'probe:{first}'" in server.log
+        with ThreadPoolExecutor(1) as pool:
+            hanging = pool.submit(httpx.get, f"{server.url}/sleep?seconds=60", timeout=30)
+            eventually(lambda: stats(server)["threads"] > 2)
+            server.process.terminate()
+            assert hanging.exception() or hanging.result().status_code == 503
+            assert server.wait(8) == 1, "a view that never ends does not keep the server"
+        assert "Not everything ended within" in server.log

@@ -1,0 +1,194 @@
+"""A real server as a subprocess: started, killed, and started again on the same state.
+
+    with Daphne(tmp_path) as server:
+        httpx.get(server.url + "/healthz")
+        server.kill9()
+        server.start()
+
+State is a folder of its own: database (migrated), keys, workspaces. The environment is built up
+from nothing, so that no setting of the person who runs the tests gets in.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 30
+STOP_SECONDS = 20
+
+
+class Daphne:
+    """One server process at a time; `url` stays the same over restarts."""
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        application: str = "config.asgi:application",
+        ready: str = "/healthz",
+        command: list[str] | None = None,
+    ) -> None:
+        self.state = state
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = environment(state, {"PILOTHOUSE_PORT": str(self.port), **(env or {})})
+        self.log_file = state / "server.log"
+        self._ready = ready
+        self._command = command or daphne_command(application)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    @property
+    def log(self) -> str:
+        """Everything that all processes of this server have written so far."""
+        return self.log_file.read_text(encoding="utf-8", errors="replace")
+
+    def start(self) -> Daphne:
+        """Returns when the server answers; raises with its log when it ends instead."""
+        self.launch()
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill9()
+                raise RuntimeError(f"the server did not start:\n{self.log}")
+            time.sleep(0.05)
+        return self
+
+    def launch(self) -> None:
+        """Starts the process and returns at once."""
+        assert self._process is None or self._process.poll() is not None, "still running"
+        migrated(self.state)
+        command = [part.format(port=self.port) for part in self._command]
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=self.env, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def kill9(self) -> None:
+        """As the kernel does it: no handler runs."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, seconds: float = STOP_SECONDS) -> int:
+        """SIGTERM; the exit status. A server that does not end in time is killed and an error."""
+        self.process.terminate()
+        return self.wait(seconds)
+
+    def wait(self, seconds: float = STOP_SECONDS) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill9()
+            raise RuntimeError(f"the server did not end within {seconds} s:\n{self.log}") from None
+
+    def restart(self) -> Daphne:
+        """Ends it in order and starts it again on the same state."""
+        self.terminate()
+        return self.start()
+
+    def __enter__(self) -> Daphne:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill9()
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(self.url + self._ready, timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def daphne_command(application: str) -> list[str]:
+    """Daphne's own command line; `{port}` is filled in at start."""
+    return [
+        sys.executable,
+        "-m",
+        "daphne",
+        "-b",
+        "127.0.0.1",
+        "-p",
+        "{port}",
+        "-v",
+        "0",
+        application,
+    ]
+
+
+def uvicorn_command(application: str) -> list[str]:
+    return [
+        *[sys.executable, "-m", "uvicorn", "--host", "127.0.0.1", "--port", "{port}"],
+        *["--log-level", "warning", application],
+    ]
+
+
+def environment(state: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Only what a server on this state needs."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(state),
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "DATABASE_URL": f"sqlite:///{state / 'db.sqlite3'}",
+        "PILOTHOUSE_VAR_DIR": str(state / "var"),
+        "ALLOWED_HOSTS": "127.0.0.1,localhost",
+        **(extra or {}),
+    }
+
+
+def migrated(state: Path) -> None:
+    """An empty database with all tables, if the state has none: a copy, migrated once."""
+    database = state / "db.sqlite3"
+    if not database.exists():
+        state.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(_template(), database)
+
+
+def manage(state: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """Runs `manage.py` on the state of a server; its output."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=environment(state, env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@functools.cache
+def _template() -> Path:
+    state = Path(tempfile.mkdtemp(prefix="pilothouse-template-"))
+    manage(state, "migrate", "--verbosity", "0", "--skip-checks")
+    return state / "db.sqlite3"

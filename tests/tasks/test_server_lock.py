@@ -1,0 +1,111 @@
+"""One server per database, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from tasks.server_lock import AdvisoryLock, FileLock, ServerLock, ServerLockedError, acquire
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tasks.server_lock import FileLock
+lock = FileLock(Path(sys.argv[1]), worker="harbour:4711", address="http://127.0.0.1:8000")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def lock_of(database: Path, worker: str = "harbour:1") -> FileLock:
+    return FileLock(database, worker=worker, address="http://127.0.0.1:8000")
+
+
+@contextmanager
+def other_process(database: Path) -> Iterator[subprocess.Popen[str]]:
+    """Holds the lock as harbour:4711 until it is killed."""
+    command = [sys.executable, "-c", HOLDER, str(database)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.send_signal(signal.SIGKILL)
+
+
+def test_the_second_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
+    database = tmp_path / "db.sqlite3"
+    with other_process(database), pytest.raises(ServerLockedError) as refused:
+        lock_of(database)
+    sentence = str(refused.value)
+    assert str(database) in sentence
+    assert "process 4711 on harbour at http://127.0.0.1:8000" in sentence
+    assert f"{database}.server.lock" in sentence
+
+
+def test_after_a_kill_the_next_one_learns_the_name_of_the_dead(tmp_path: Path) -> None:
+    database = tmp_path / "db.sqlite3"
+    with other_process(database):
+        pass
+    lock = lock_of(database, "harbour:2")
+    assert lock.previous_worker == "harbour:4711"
+    lock.release()
+
+
+def test_after_a_clean_end_there_is_nothing_to_take_over(tmp_path: Path) -> None:
+    first = lock_of(tmp_path / "db.sqlite3")
+    first.forget()
+    first.release()
+    second = lock_of(tmp_path / "db.sqlite3")
+    assert second.previous_worker == ""
+    second.release()
+
+
+def test_an_end_with_runs_left_leaves_the_name(tmp_path: Path) -> None:
+    lock_of(tmp_path / "db.sqlite3", "harbour:1").release()
+    second = lock_of(tmp_path / "db.sqlite3", "harbour:2")
+    assert second.previous_worker == "harbour:1"
+    second.release()
+
+
+def test_two_names_of_one_database_are_one_lock(tmp_path: Path) -> None:
+    (tmp_path / "db.sqlite3").touch()
+    (tmp_path / "alias.sqlite3").symlink_to(tmp_path / "db.sqlite3")
+    lock = lock_of(tmp_path / "db.sqlite3")
+    with pytest.raises(ServerLockedError):
+        lock_of(tmp_path / "alias.sqlite3")
+    lock.release()
+
+
+def test_a_child_process_does_not_inherit_the_lock(tmp_path: Path) -> None:
+    lock = lock_of(tmp_path / "db.sqlite3")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        lock.release()
+        lock_of(tmp_path / "db.sqlite3").release()
+        child.kill()
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ServerLockedError, match="Cannot open the lock file"):
+        lock_of(tmp_path / "nowhere" / "db.sqlite3")
+
+
+@pytest.mark.django_db
+def test_the_default_database_is_locked_in_its_own_way(tmp_path: Path) -> None:
+    lock: ServerLock = acquire(f"harbour:{os.getpid()}", address="", var_dir=tmp_path)
+    expected = AdvisoryLock if connection.vendor == "postgresql" else FileLock
+    assert isinstance(lock, expected)
+    with pytest.raises(ServerLockedError, match=f"process {os.getpid()} on harbour"):
+        acquire("harbour:2", address="", var_dir=tmp_path)
+    lock.release()
+    again = acquire("harbour:3", address="", var_dir=tmp_path)
+    assert again.previous_worker == f"harbour:{os.getpid()}"
+    again.forget()
+    again.release()
