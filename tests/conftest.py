@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.db import connections
+from django.db import connection, connections
+from pytest_django.plugin import DjangoDbBlocker
 
 from tasks.conf import Conf
 
@@ -36,3 +38,24 @@ def django_db_modify_db_settings(pytestconfig: pytest.Config) -> None:
     database = connections["default"].settings_dict
     if database["ENGINE"].endswith("sqlite3"):
         database["TEST"]["NAME"] = str(pytestconfig.stash[_home] / "test.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """PostgreSQL drops no database that a thread of ours is still connected to."""
+    yield
+    if connections["default"].vendor == "postgresql":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test of one database's ways is not part of a run on the other: left out, not skipped."""
+    other = "sqlite" if connections["default"].vendor == "postgresql" else "postgresql"
+    left_out = [item for item in items if item.get_closest_marker(f"only_{other}")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]

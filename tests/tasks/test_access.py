@@ -148,7 +148,7 @@ def test_use_of_a_token_is_noted_once_a_minute(house: House) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has one lock for all writes")
+@pytest.mark.only_sqlite  # which has one lock for all writes
 def test_token_is_good_while_somebody_else_is_writing(tmp_path: Path) -> None:
     token = access.issue_token(make_house(tmp_path).alice)
     other = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)

@@ -6,7 +6,8 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
@@ -45,13 +46,13 @@ def held(writer: Writer) -> Iterator[None]:
         thread.join()
 
 
-def submit(writer: Writer, *commands):
+def submit(writer: Writer, *commands: Callable[[], Any]) -> asyncio.Future[list[Any]]:
     """Queue commands in this order; their outcomes later, exceptions as values."""
     tasks = [asyncio.ensure_future(writer.run(command)) for command in commands]
     return asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def in_one_batch(writer: Writer, *commands):
+async def in_one_batch(writer: Writer, *commands: Callable[[], Any]) -> list[Any]:
     with held(writer):
         outcomes = submit(writer, *commands)
         await asyncio.sleep(0)
@@ -64,7 +65,7 @@ def groups() -> set[str]:
 
 
 def add(name: str) -> str:
-    return Group.objects.create(name=name).name
+    return str(Group.objects.create(name=name).name)
 
 
 def test_it_works(writer):
@@ -112,7 +113,7 @@ async def test_refused_command_fails_alone(writer):
 async def test_bells_ring_after_commit_in_order_and_before_anybody_is_told(writer):
     story: list[str] = []
 
-    def command(name: str):
+    def command(name: str) -> Callable[[], None]:
         def run() -> None:
             story.append(f"run {name}")
             transaction.on_commit(lambda: story.append(f"bell {name}"))
@@ -286,9 +287,7 @@ def test_forked_child_has_a_writer_of_its_own(writer):
     assert writer.run_sync(groups) == {"parent", "child"}
 
 
-@pytest.mark.skipif(
-    "connection.vendor != 'postgresql'", reason="rows are locked on PostgreSQL only"
-)
+@pytest.mark.only_postgresql  # SQLite locks no rows
 async def test_locked_row_does_not_hold_up_the_batch(writer):
     first = await writer.run(make_task)
     locked, release = threading.Event(), threading.Event()
@@ -317,7 +316,7 @@ async def test_locked_row_does_not_hold_up_the_batch(writer):
     assert (await writer.run(lambda: Task.objects.get(pk=first.pk))).goal == "mine"
 
 
-@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="needs a server that can vanish")
+@pytest.mark.only_postgresql  # needs a server that can vanish
 async def test_connection_lost_during_commit_is_told_as_unknown(writer):
     def vanish_at_commit() -> None:
         with connection.cursor() as cursor:
