@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,9 +51,12 @@ def main(task_id: str, count: int) -> None:
     from tasks import events
     from tasks.writer import writer
 
-    for step in range(count):
+    def command(step: int) -> events.Appended:
         event = BudgetWarning(step=step, which="steps", used=step, limit=count)
-        appended = writer.run_sync(lambda event=event: events.append(task_id, [event]))
+        return events.append(task_id, [event])
+
+    for step in range(count):
+        appended = writer.run_sync(partial(command, step))
         sys.stdout.write(f"{appended.last_sequence}\n")
         sys.stdout.flush()
 

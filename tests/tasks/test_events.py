@@ -5,8 +5,10 @@ import hashlib
 import hmac
 import json
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -17,6 +19,7 @@ from agent.events import (
     AssistantMessageAdded,
     BudgetWarning,
     ReasoningMessage,
+    StoredEvent,
     TaskCancelled,
     TaskCreated,
     ToolCallFinished,
@@ -52,21 +55,22 @@ def warning(step: int = 1) -> BudgetWarning:
     return BudgetWarning(step=step, which="steps", used=step, limit=12)
 
 
-def call_finished(content: str, **fields) -> ToolCallFinished:
+def call_finished(content: str, **fields: Any) -> ToolCallFinished:
     return ToolCallFinished(step=1, tool_call_id="call_1", ok=True, content=content, **fields)
 
 
-def append(task, *what, **options) -> events.Appended:
+def append(task: Task, *what: StoredEvent, **options: Any) -> events.Appended:
     return writer.run_sync(lambda: events.append(task.pk, what, **options))
 
 
-def only(task) -> events.Row:
+def only(task: Task) -> events.Row:
     (row,) = events.page(task.pk)
     return row
 
 
-def body(row: events.Row, **options) -> dict:
-    return json.loads(events.wire_body(row, **options))
+def body(row: events.Row, *, cut: bool = False) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(events.wire_body(row, cut=cut))
+    return parsed
 
 
 # ── appending ─────────────────────────────────────────────────────────────────────────────────
@@ -108,22 +112,22 @@ def test_pages_forward_and_backward(task):
 
 
 def test_refused_command_leaves_no_hole(task):
-    async def scenario() -> list[object]:
+    async def scenario() -> list[Any]:
         def refused() -> None:
             events.append(task.pk, [warning(2)])
             raise ValueError
 
-        def good(step: int):
-            return lambda: events.append(task.pk, [warning(step)]).last_sequence
+        def good(step: int) -> int:
+            return events.append(task.pk, [warning(step)]).last_sequence
 
-        commands = (good(1), refused, good(3))
+        commands: list[Callable[[], Any]] = [partial(good, 1), refused, partial(good, 3)]
         waiting = (writer.run(command) for command in commands)
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     first, error, second = asyncio.run(scenario())
     assert isinstance(error, ValueError)
     assert (first, second) == (1, 2)
-    assert [events.typed(row).step for row in events.page(task.pk)] == [1, 3]
+    assert [events.typed(row) for row in events.page(task.pk)] == [warning(1), warning(3)]
     assert not verify_task(task.pk).problem
 
 
@@ -157,7 +161,7 @@ def test_misuse_is_refused(task):
         events.append(task.pk, [warning()])
     with pytest.raises(ValueError, match="at least one"):
         append(task)
-    stranger = SimpleNamespace(pk="00000000-0000-0000-0000-000000000001")
+    stranger = Task(pk="00000000-0000-0000-0000-000000000001")
     with pytest.raises(Task.DoesNotExist):
         append(stranger, warning())
 
@@ -189,7 +193,7 @@ def test_outsider_can_check_the_chain(task):
     assert Task.objects.get(pk=task.pk).last_hash == previous
 
 
-def assert_whole(task, count: int) -> None:
+def assert_whole(task: Task, count: int) -> None:
     rows = events.page(task.pk, limit=count + 1)
     assert [row.sequence for row in rows] == list(range(1, count + 1))
     assert [row.position for row in rows] == list(range(1, count + 1))
@@ -219,6 +223,7 @@ def test_many_threads_and_processes_leave_no_gap(task):
 
 def test_process_killed_while_appending_leaves_a_whole_log(task):
     process = start_appender(str(task.pk), 1_000_000)
+    assert process.stdout is not None
     told = [int(process.stdout.readline()) for _ in range(20)]
     process.kill()
     told += [int(line) for line in process.stdout.read().split("\n")[:-1]]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import uuid
 from itertools import product
+from typing import Any
 
 import pytest
 from django.db.models import F
@@ -38,7 +39,7 @@ def stopped_writer():
     writer.stop()
 
 
-def moved(task: Task, **arguments) -> bool:
+def moved(task: Task, **arguments: Any) -> bool:
     answer = writer.run_sync(lambda: move(task.pk, **arguments))
     task.refresh_from_db()
     return answer
@@ -103,7 +104,7 @@ def test_older_run_moves_nothing():
 
 
 def test_stopping_releases_the_lease_and_the_end_has_a_time():
-    lease = {"lease_worker": "here:1", "lease_expires_at": timezone.now()}
+    lease: dict[str, Any] = {"lease_worker": "here:1", "lease_expires_at": timezone.now()}
     task = make_task(status=S.RUNNING, **lease)
     assert moved(task, to=S.WAITING_APPROVAL)
     assert (task.lease_worker, task.lease_expires_at, task.finished_at) == ("", None, None)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from io import StringIO
 
 import msgspec
 import pytest
 from django.core.management import CommandError, call_command
-from django.db.models import F
+from django.db.models import F, QuerySet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,10 +38,13 @@ def task():
     return task
 
 
-def append(task, count: int) -> None:
-    for step in range(count):
+def append(task: Task, count: int) -> None:
+    def command(step: int) -> None:
         event = BudgetWarning(step=step, which="steps", used=step, limit=12)
-        writer.run_sync(lambda event=event: events.append(task.pk, [event]))
+        events.append(task.pk, [event])
+
+    for step in range(count):
+        writer.run_sync(partial(command, step))
 
 
 def verify(*arguments: str) -> str:
@@ -56,7 +61,7 @@ def refused(*arguments: str) -> str:
     return out.getvalue()
 
 
-def stored(task, sequence: int):
+def stored(task: Task, sequence: int) -> QuerySet[TaskEvent]:
     return TaskEvent.objects.filter(task=task, sequence=sequence)
 
 
@@ -84,7 +89,7 @@ def test_unknown_task_is_a_usage_error():
     assert caught.value.returncode == 2
 
 
-TAMPERINGS = {
+TAMPERINGS: dict[str, tuple[Callable[[QuerySet[TaskEvent]], object], int]] = {
     "payload": (lambda found: found.update(payload='{"step":99}'), 4),
     "type": (lambda found: found.update(type="task_completed"), 4),
     "time": (lambda found: found.update(created_at=F("created_at") - timedelta(seconds=1)), 4),
@@ -179,6 +184,7 @@ def _changed(row: events.Row, data: st.DataObject) -> events.Row:
         st.sampled_from(["task_id", "sequence", "type", "payload", "created_at", "hash"])
     )
     old = getattr(row, field)
+    new: object
     match old:
         case str():
             index = data.draw(st.integers(0, len(old) - 1))
