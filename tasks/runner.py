@@ -29,7 +29,7 @@ from tasks.conf import conf
 from tasks.hub import Key, hub
 from tasks.logs import task_id as logged_task
 from tasks.models import Approval, Session, Task
-from tasks.runs import Ending, Run, Stop
+from tasks.runs import Ending, Observer, Run, Stop
 from tasks.service import lease
 from tasks.writer import WriterUnavailable, writer
 
@@ -58,10 +58,19 @@ class Seen:
 
 
 class Runner:
-    """One per process, on one event loop."""
+    """One per process, on one event loop. With `only`, it runs that task and no other."""
 
-    def __init__(self, worker: str, models: wiring.Models | None = None) -> None:
+    def __init__(
+        self,
+        worker: str,
+        models: wiring.Models | None = None,
+        *,
+        only: UUID | None = None,
+        observe: Observer | None = None,
+    ) -> None:
         self.worker = worker
+        self._only = only
+        self._observe = observe
         self._models = models or wiring.Models()
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         """Everything that begins or runs a task here."""
@@ -109,7 +118,8 @@ class Runner:
 
     def _begin(self, task_id: UUID) -> None:
         full = len(self._tasks) >= conf().max_active_runs
-        if self._draining or full or task_id in self._tasks:
+        foreign = self._only is not None and task_id != self._only
+        if self._draining or full or foreign or task_id in self._tasks:
             return
         task = self._spawn(self._run(task_id), f"run {task_id}")
         self._tasks[task_id] = task
@@ -137,7 +147,12 @@ class Runner:
 
     async def _drive(self, begun: starting.Begun) -> Ending:
         task = begun.task
-        run = Run(begun=begun, provider=self._models.provider(task), kit=wiring.kit_for(task))
+        run = Run(
+            begun=begun,
+            provider=self._models.provider(task),
+            kit=wiring.kit_for(task),
+            observe=self._observe,
+        )
         self._runs[task.pk] = run
         hub.running(str(task.pk), str(task.session_id), begun.last_sequence, begun.last_position)
         try:
@@ -180,7 +195,7 @@ class Runner:
     async def _look_around(self) -> None:
         room = 0 if self._draining else conf().max_active_runs - len(self._tasks)
         tasks, sessions = hub.followed()
-        seen = await sync_to_async(_look)(room, list(self._runs), tasks, sessions)
+        seen = await sync_to_async(_look)(room, list(self._runs), tasks, sessions, only=self._only)
         for task_id in seen.runnable:
             self._begin(task_id)
         for task_id in seen.cancelled:
@@ -223,8 +238,17 @@ def runnable() -> Q:
     )
 
 
-def _look(room: int, running: list[UUID], tasks: list[str], sessions: list[str]) -> Seen:
+def _look(
+    room: int,
+    running: list[UUID],
+    tasks: list[str],
+    sessions: list[str],
+    *,
+    only: UUID | None = None,
+) -> Seen:
     open_tasks = Task.objects.filter(status__in=Task.OPEN)
+    if only is not None:
+        open_tasks = open_tasks.filter(pk=only)
     ready = open_tasks.filter(runnable()).exclude(pk__in=running).order_by("created_at", "pk")
     ours = Task.objects.filter(pk__in=running, cancel_requested_at__isnull=False)
     followed = Task.objects.filter(pk__in=tasks).values_list("pk", "last_sequence")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,6 +29,7 @@ from agent.events import (
     AssistantMessageAdded,
     BudgetExceeded,
     ErrorInfo,
+    LiveEvent,
     ModelCallFinished,
     ReasoningMessage,
     StoredEvent,
@@ -59,6 +60,11 @@ _BROKEN = ErrorInfo(
 )
 
 
+Observer = Callable[[int, LiveEvent | None], None]
+"""Called on the event loop with the newest sequence that the run knows to be stored, and the live
+event that came after it; None says that something was stored. Must return at once."""
+
+
 class Stop(Enum):
     """Why a run is told to stop."""
 
@@ -87,6 +93,8 @@ class Run:
     begun: Begun
     provider: Provider
     kit: wiring.Kit
+    observe: Observer | None = None
+    """For a command that shows its own run; everybody else follows through the hub."""
     _stop: asyncio.Future[Stop] = field(init=False)
     _running_tools: set[str] = field(default_factory=set, init=False)
     _drained: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -179,6 +187,7 @@ class Run:
             async for event in produced:
                 if isinstance(event, LIVE):
                     relay.publish(self._task_text, self._session_text, event)
+                    self._tell(event)
                 else:
                     await self._take(event)
         return await self._finish()
@@ -211,8 +220,13 @@ class Run:
         self._note_tools(batch)
         stored = await writer.run(partial(events.append, self.task_id, batch, fence=self.begun.run))
         await self._catch_up(stored)
+        self._tell(None)
         if not self._running_tools:
             self._drained.set()
+
+    def _tell(self, event: LiveEvent | None) -> None:
+        if self.observe is not None:
+            self.observe(self._known, event)
 
     def _note_tools(self, batch: Sequence[StoredEvent]) -> None:
         for event in batch:
