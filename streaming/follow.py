@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,7 +89,9 @@ class Extras(Protocol):
         ...
 
 
-async def follow(source: Source, cursor: int, extras: Extras | None = None) -> AsyncIterator[bytes]:
+async def follow(
+    source: Source, cursor: int, extras: Extras | None = None
+) -> AsyncGenerator[bytes, None]:
     """Everything after `cursor`, then live, until a terminal event (tasks only).
 
     Also ends when access ends and when the server stops: then without a terminal event.
@@ -270,8 +272,6 @@ class _Follower:
         Does not wait between look and encode: no commit can come between them.
         """
         topic = self._seat.topic
-        if self._cursor < topic.last:
-            return b""
         parts: list[bytes] = []
         size = 0
         for key, block in topic.live.items():
@@ -289,7 +289,7 @@ class _Follower:
 
     def _block(self, key: LiveKey, block: LiveBlock) -> bytes:
         seen = self._blocks.get(key)
-        if seen is not None and seen.block is block:
+        if seen is not None:
             return _delta(seen)
         seen = self._blocks[key] = _Seen(block)
         return _delta(seen) if block.opened > self._seat.joined else _snapshot(seen)

@@ -22,9 +22,9 @@ from agent.events import (
     UserMessageAdded,
 )
 from streaming.follow import FRAME_BYTES, follow
-from tasks.hub import TAIL_FRAMES, hub
+from tasks.hub import TAIL_FRAMES, StoredFrame, hub
 from tests.streaming.world import Client, Run, World, message, settle
-from tests.support.sse import Parser
+from tests.support.sse import Parser, Reader
 
 pytestmark = pytest.mark.usefixtures("clean_hub")
 
@@ -142,9 +142,38 @@ async def test_a_block_goes_out_only_after_the_event_that_it_began_after(run: Ru
     await finish(run, client)
 
 
+async def test_a_block_waits_for_its_event_while_the_reader_asks_for_extras(run: Run) -> None:
+    """The log moves on, and a block opens, between the last stored event and the live state."""
+
+    class Asking:
+        asked = 0
+
+        def after(self, frame: StoredFrame) -> bytes:
+            return b": after %d\n\n" % frame.sequence
+
+        async def level(self) -> bytes:
+            self.asked += 1
+            if self.asked == 1:
+                run.commit(note())
+                run.delta("a", "early?")
+            await asyncio.sleep(0)
+            return b""
+
+    parser, reader = Parser(), Reader()
+    stream = follow(run.source(), 0, Asking())
+    while parser.comments[-1:] != ["after 3"] or not reader.open_blocks:
+        for event in parser.feed(await anext(stream)):
+            assert event.type != "assistant_delta" or reader.last_id == 3
+            reader.apply(event)
+    assert parser.comments == ["connected", "after 1", "after 2", "after 3"]
+    await stream.aclose()
+    run.end()
+
+
 async def test_text_reasoning_and_calls_interleaved_in_one_reply(run: Run) -> None:
     early = Client(run.source())
     await settle()
+    late = early
     for word in range(20):
         run.delta("think", f"so {word} ", "reasoning")
         run.delta("say", f"word {word} ")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +103,12 @@ class Run:
     def delta(self, block_id: str, text: str, kind: str = "text") -> None:
         so_far = self.blocks.get(block_id, (kind, ""))[1]
         extra: dict[str, Any] = {"index": 0, "name": "read_file"} if kind == "tool_call" else {}
-        fields = {"step": 1, "block_id": block_id, "offset": len(so_far), "delta": text}
+        fields: dict[str, Any] = {
+            "step": 1,
+            "block_id": block_id,
+            "offset": len(so_far),
+            "delta": text,
+        }
         self.blocks[block_id] = (kind, so_far + text)
         self.live(DELTAS[kind](**fields, **extra))
 
@@ -122,7 +126,7 @@ class Run:
 
     def _frame(self, event: StoredEvent) -> StoredFrame:
         payload = payload_of(event)
-        data = {
+        data: dict[str, Any] = {
             "sequence": len(self.rows) + 1,
             "position": len(self.world.rows) + 1,
             "type": event.type,
@@ -199,7 +203,7 @@ class Client:
         self.going = asyncio.Event()
         self.going.set()
         self._moved = asyncio.Event()
-        self._stream: AsyncIterator[bytes] = follow(source, cursor or 0)
+        self._stream = follow(source, cursor or 0)
         self.task = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -219,7 +223,7 @@ class Client:
     async def leave(self) -> None:
         self.task.cancel()
         await asyncio.wait([self.task])
-        await self._stream.aclose()  # type: ignore[attr-defined]
+        await self._stream.aclose()
 
 
 async def settle(turns: int = 12) -> None:

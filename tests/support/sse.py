@@ -35,19 +35,21 @@ class Event:
     type: str
     id: int | None
     """Only on stored events."""
-    data: dict[str, Any]
+    data: Any
+    """The JSON object of `data:`."""
 
     @property
     def payload(self) -> dict[str, Any]:
-        return self.data["payload"]
+        payload: dict[str, Any] = self.data["payload"]
+        return payload
 
     @property
     def sequence(self) -> int:
-        return self.data["sequence"]
+        return int(self.data["sequence"])
 
     @property
     def task_id(self) -> str:
-        return self.data["task_id"]
+        return str(self.data["task_id"])
 
 
 class Parser:
