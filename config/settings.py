@@ -102,6 +102,7 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django": {"handlers": [], "level": "INFO"},
+        "django.request": {"level": "ERROR"},  # a client's mistake is the client's to read
         "django.server": {"handlers": [], "level": "INFO", "propagate": True},
         "daphne": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},

@@ -26,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
         audit_key=b"audit key of the tests, 32 bytes",
         workspaces_dir=home / "workspaces",
     )
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # 0.3 s less each
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
