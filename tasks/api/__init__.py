@@ -1,0 +1,50 @@
+"""The JSON API: short operations that parse, authorise, call the service and answer.
+
+Every operation is behind `Identity`; every refusal has one shape (`errors`); `/api/openapi.json`
+and `/api/docs` come from the same types that check the requests (`schemas`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import URLPattern, path, re_path
+from django.views.decorators.csrf import ensure_csrf_cookie
+from ninja import NinjaAPI
+
+from tasks.api import approvals, chat, errors, health, sessions, tasks, tokens
+from tasks.api.identity import Identity, JsonParser
+
+api = NinjaAPI(
+    title="Pilothouse",
+    version="1",
+    description="Post a goal, follow its events, decide what may happen.",
+    urls_namespace="api",
+    auth=Identity(),
+    parser=JsonParser(),
+    docs_decorator=ensure_csrf_cookie,
+)
+errors.install(api)
+api.add_router("/tasks", tasks.router)
+api.add_router("/approvals", approvals.router)
+api.add_router("/sessions", sessions.router)
+api.add_router("/workspaces", sessions.workspaces)
+api.add_router("/tokens", tokens.router)
+api.add_router("", chat.router)
+
+
+def _operations() -> tuple[list[Any], str, str]:
+    patterns, app, namespace = api.urls
+    for pattern in patterns:
+        if isinstance(pattern, URLPattern):
+            pattern.callback = errors.in_our_shape(pattern.callback)
+    return patterns, app, namespace
+
+
+urlpatterns = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("api/", errors.unknown_path),  # ninja would answer with a page
+    path("api/", _operations()),
+    re_path(r"^api/(?P<path>.*)$", errors.unknown_path),
+]

@@ -1,0 +1,130 @@
+"""Approvals over HTTP: the inbox, the card, the preview of an edit, the decision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from asgiref.sync import sync_to_async
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from ninja import Query, Router
+from ninja.responses import Status
+
+from tasks import access, decisions
+from tasks.api import paging
+from tasks.api.errors import body_of
+from tasks.api.identity import Identity, who
+from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit
+from tasks.api.schemas import (
+    ApprovalList,
+    ApprovalOut,
+    BatchIn,
+    BatchItemOut,
+    BatchOut,
+    ErrorInside,
+    PreviewIn,
+    PreviewOut,
+    ReplyIn,
+    ResolvedOut,
+    answers,
+)
+from tasks.approvals import Reply
+from tasks.errors import ServiceError
+from tasks.models import Approval
+
+router = Router(tags=["approvals"])
+decides = Identity("approve")
+
+ApprovalStatus = Literal["pending", "approved", "rejected", "expired", "stale", "cancelled"]
+
+
+@router.get("", response=answers(200, ApprovalList))
+async def list_approvals(
+    request: HttpRequest,
+    status: Annotated[ApprovalStatus | None, Query()] = None,
+    task_id: Annotated[str | None, Query()] = None,
+    cursor: Cursor = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> ApprovalList:
+    """The inbox, newest first."""
+    principal = who(request)
+    rows = _related(access.visible_approvals(principal))
+    if status is not None:
+        rows = rows.filter(status=status)
+    if task_id is not None:
+        rows = rows.filter(task=await access.visible_task(principal, task_id))
+    items, following = await sync_to_async(paging.page)(rows, "created_at", cursor, limit)
+    return ApprovalList(items=[ApprovalOut.of(row) for row in items], next=following)
+
+
+@router.post("/resolve", auth=decides, response=answers(202, BatchOut, 404))
+async def resolve_many(request: HttpRequest, payload: BatchIn) -> Status[Any]:
+    """Several decisions at once; each stands or falls alone, but none is taken if one id is
+    unknown."""
+    principal = who(request)
+    replies = []
+    for item in payload.results:
+        approval = await access.decidable_approval(principal, item.approval_id)
+        replies.append((approval.id, reply_of(item)))
+    outcomes = await decisions.resolve_many(principal.user_id, replies)
+    results = [
+        await _item(str(approval_id), outcome)
+        for (approval_id, _), outcome in zip(replies, outcomes, strict=True)
+    ]
+    return Status(202, BatchOut(results=results))
+
+
+@router.get("/{approval_id}", response=answers(200, ApprovalOut, 404))
+async def read_approval(request: HttpRequest, approval_id: str) -> ApprovalOut:
+    rows = _related(access.visible_approvals(who(request)))
+    return ApprovalOut.of(await sync_to_async(access.find)(rows, approval_id, "approval"))
+
+
+@router.post("/{approval_id}/resolve", auth=decides, response=answers(202, ResolvedOut, 404, 409))
+async def resolve_approval(request: HttpRequest, approval_id: str, payload: ReplyIn) -> Status[Any]:
+    """Approve, perhaps with edited arguments, or reject. The run goes on in the background."""
+    principal = who(request)
+    approval = await access.decidable_approval(principal, approval_id)
+    resolved = await decisions.resolve(approval.id, principal.user_id, reply_of(payload))
+    return Status(202, ResolvedOut(approval=await _read(resolved)))
+
+
+@router.post("/{approval_id}/preview", auth=decides, response=answers(200, PreviewOut, 404, 409))
+async def preview_approval(
+    request: HttpRequest, approval_id: str, payload: PreviewIn
+) -> PreviewOut:
+    """What the call would do with edited arguments. Changes nothing."""
+    approval = await access.decidable_approval(who(request), approval_id)
+    evidence = await decisions.preview(approval.id, payload.edited_arguments)
+    return PreviewOut(
+        diff=evidence.diff,
+        arguments_digest=evidence.arguments_digest,
+        target_digest=evidence.target_digest,
+    )
+
+
+def reply_of(body: ReplyIn) -> Reply:
+    return Reply(
+        decision=body.decision,
+        edited_arguments=body.edited_arguments,
+        answer=body.answer,
+        comment=body.comment,
+        scope=body.scope,
+    )
+
+
+def _related(rows: QuerySet[Approval]) -> QuerySet[Approval]:
+    return rows.select_related("task", "resolved_by")
+
+
+async def _read(approval: Approval) -> ApprovalOut:
+    """As stored: the service's row may lack the rows around it."""
+    return ApprovalOut.of(await _related(Approval.objects.all()).aget(pk=approval.pk))
+
+
+async def _item(approval_id: str, outcome: Approval | ServiceError) -> BatchItemOut:
+    if isinstance(outcome, ServiceError):
+        return BatchItemOut(
+            approval_id=approval_id, ok=False, error=ErrorInside(**body_of(outcome))
+        )
+    return BatchItemOut(approval_id=approval_id, ok=True, approval=await _read(outcome))

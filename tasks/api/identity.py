@@ -1,0 +1,67 @@
+"""What stands before every operation: a bounded body, an identity, the scope for what it does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, cast
+
+from django.conf import settings
+from django.http import HttpRequest
+from ninja.parser import Parser
+from ninja.security.base import SecuritySchema
+
+from agent.text import clean_json
+from tasks import access
+from tasks.access import Principal
+from tasks.api.errors import too_large
+
+
+class Identity:
+    """ninja awaits it before the operation; what it returns is `who(request)`.
+
+    Without a `scope` of its own an operation needs `read` if it is a GET, else `write`.
+    """
+
+    openapi_security_schema = SecuritySchema(type="http", scheme="bearer")
+    csrf = True
+    """For the docs page: cookie requests need the token."""
+
+    def __init__(self, scope: str | None = None) -> None:
+        self._scope = scope
+
+    async def __call__(self, request: HttpRequest) -> Principal:
+        _read_body(request)
+        principal = await access.identify(request)
+        safe = request.method in access.SAFE_METHODS
+        principal.need(self._scope or ("read" if safe else "write"))
+        return principal
+
+
+def who(request: HttpRequest) -> Principal:
+    """The principal of an operation's request."""
+    return cast(Principal, cast(Any, request).auth)
+
+
+def _read_body(request: HttpRequest) -> None:
+    """Django bounds a body by the length that its header claims; a chunked one claims nothing."""
+    if request.method in access.SAFE_METHODS:
+        return
+    limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if int(request.META.get("CONTENT_LENGTH") or 0) > limit:
+        raise too_large()
+    body = request.read(limit + 1)
+    if len(body) > limit:
+        raise too_large()
+    request._body = body  # where `request.body` keeps it, too
+
+
+class JsonParser(Parser):
+    """JSON as the standard has it, without text that the database refuses."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        value = json.loads(request.body, parse_constant=_refuse_constant)
+        return cast(dict[str, Any], clean_json(value))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

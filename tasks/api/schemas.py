@@ -1,0 +1,449 @@
+"""What goes in and comes out of the API, as types; OpenAPI is made of them.
+
+What comes in is strict: unknown fields and near-types ("yes" for true) are refused. Ids are plain
+strings: one that is malformed is answered like one that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from tasks.events import wire_time
+from tasks.models import ApiToken, Approval, Session, Task, Workspace
+from tasks.service import Created
+
+MAX_COMMENT = 10_000
+Mode = Literal["ask", "deny", "read_only"]
+WhenBusy = Literal["reject", "queue", "steer", "interrupt"]
+Scope = Literal["read", "write", "approve"]
+
+
+def stamp(moment: datetime | None) -> str | None:
+    return None if moment is None else wire_time(moment)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────
+
+
+class ErrorInside(BaseModel):
+    code: str
+    message: str
+    details: Any = None
+
+
+class ErrorOut(BaseModel):
+    """Every refusal."""
+
+    error: ErrorInside
+
+
+def answers(status: int, body: Any, *refusals: int) -> dict[Any, Any]:
+    """The answers of an operation, for ninja: one good one and the refusals it may meet."""
+    return {status: body, frozenset({400, 401, 403, *refusals}): ErrorOut}
+
+
+# ── tasks ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class TaskIn(Strict):
+    goal: str
+    session_id: str | None = None
+    workspace_id: str | None = None
+    follow_up_of: str | None = None
+    when_busy: WhenBusy = "reject"
+    mode: Mode | None = None
+
+
+class CreatedOut(BaseModel):
+    """A task that runs in the background: new, or the one that was steered."""
+
+    id: str
+    session_id: str
+    status: str
+    sequence: int
+    """Of the event that this request stored."""
+    position: int
+    """The same on the session's stream."""
+    stream_url: str
+
+    @classmethod
+    def of(cls, created: Created) -> CreatedOut:
+        return cls(
+            id=str(created.task_id),
+            session_id=str(created.session_id),
+            status=created.status,
+            sequence=created.sequence,
+            position=created.position,
+            stream_url=created.stream_url,
+        )
+
+
+class LimitsIn(Strict):
+    steps: int | None = Field(None, ge=1, le=10_000)
+    seconds: float | None = Field(None, gt=0, le=7 * 24 * 3600)
+    tokens: int | None = Field(None, ge=1, le=10**12)
+    cost: float | None = Field(None, gt=0, le=10**6)
+
+
+class RetryIn(Strict):
+    limits: LimitsIn | None = None
+
+
+class MessageIn(Strict):
+    text: str
+    delivery: Literal["queue", "steer"]
+
+
+class TaskOut(BaseModel):
+    id: str
+    session_id: str
+    goal: str
+    status: str
+    trigger: str
+    mode: str
+    follow_up_of: str | None
+    run: int
+    last_sequence: int
+    cancel_requested_at: str | None
+    final_answer: str
+    error: Any
+    steps: int
+    usage: dict[str, Any]
+    cost: float | None
+    worker: str | None
+    """host:pid of the process that runs it, while one does."""
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    stream_url: str
+
+    @classmethod
+    def of(cls, task: Task) -> TaskOut:
+        return cls(
+            id=str(task.id),
+            session_id=str(task.session_id),
+            goal=task.goal,
+            status=task.status,
+            trigger=task.trigger,
+            mode=task.mode,
+            follow_up_of=str(task.follow_up_of_id) if task.follow_up_of_id else None,
+            run=task.run,
+            last_sequence=task.last_sequence,
+            cancel_requested_at=stamp(task.cancel_requested_at),
+            final_answer=task.final_answer,
+            error=task.error,
+            steps=task.steps,
+            usage=task.usage,
+            cost=None if task.cost is None else float(task.cost),
+            worker=task.lease_worker or None,
+            created_at=stamp(task.created_at),
+            started_at=stamp(task.started_at),
+            finished_at=stamp(task.finished_at),
+            stream_url=stream_url(task.id),
+        )
+
+
+def stream_url(task_id: object) -> str:
+    return f"/api/tasks/{task_id}/stream"
+
+
+class TaskList(BaseModel):
+    items: Sequence[TaskOut]
+    next: str | None
+
+
+class EventOut(BaseModel):
+    """A stored event; docs/events.md has the payload of each type."""
+
+    sequence: int
+    position: int
+    type: str
+    task_id: str
+    created_at: str
+    payload: dict[str, Any]
+
+
+class EventList(BaseModel):
+    items: Sequence[EventOut]
+    next: int | None
+
+
+# ── approvals ─────────────────────────────────────────────────────────────────────────────────
+
+
+class ReplyIn(Strict):
+    decision: Literal["approve", "reject"]
+    edited_arguments: dict[str, Any] | None = None
+    answer: str = Field("", max_length=MAX_COMMENT)
+    comment: str = Field("", max_length=MAX_COMMENT)
+    scope: Literal["once", "task", "session", "always"] = "once"
+
+
+class BatchReplyIn(ReplyIn):
+    approval_id: str = Field(validation_alias=AliasChoices("approval_id", "id"))
+
+
+class BatchIn(Strict):
+    results: list[BatchReplyIn] = Field(min_length=1, max_length=100)
+
+
+class PreviewIn(Strict):
+    edited_arguments: dict[str, Any]
+
+
+class PreviewOut(BaseModel):
+    diff: str
+    arguments_digest: str
+    target_digest: str
+
+
+class ApprovalOut(BaseModel):
+    id: str
+    task_id: str
+    session_id: str
+    kind: str
+    step: int
+    tool_call_id: str
+    name: str
+    arguments: Any
+    capability: str
+    risk: str
+    reason: str
+    rule: str
+    diff: str
+    options: list[Any]
+    arguments_digest: str
+    target_digest: str
+    created_at: str | None
+    expires_at: str | None
+    status: str
+    resolved_by: str | None
+    resolved_at: str | None
+    comment: str
+    answer: str
+    edited_arguments: Any
+    scope: str
+    replaced_by: str | None
+
+    @classmethod
+    def of(cls, approval: Approval) -> ApprovalOut:
+        same = {name: getattr(approval, name) for name in _SAME_IN_APPROVAL}
+        resolver = approval.resolved_by
+        return cls(
+            **same,
+            id=str(approval.id),
+            task_id=str(approval.task_id),
+            session_id=str(approval.task.session_id),
+            name=approval.tool,
+            created_at=stamp(approval.created_at),
+            expires_at=stamp(approval.expires_at),
+            resolved_by=None if resolver is None else resolver.get_username(),
+            resolved_at=stamp(approval.resolved_at),
+            replaced_by=str(approval.replaced_by_id) if approval.replaced_by_id else None,
+        )
+
+
+_SAME_IN_APPROVAL = (
+    *("kind", "step", "tool_call_id", "arguments", "capability", "risk", "reason", "rule", "diff"),
+    *("options", "arguments_digest", "target_digest", "status", "comment", "answer"),
+    *("edited_arguments", "scope"),
+)
+
+
+class ApprovalList(BaseModel):
+    items: Sequence[ApprovalOut]
+    next: str | None
+
+
+class ResolvedOut(BaseModel):
+    """The run goes on in the background."""
+
+    approval: ApprovalOut
+
+
+class BatchItemOut(BaseModel):
+    approval_id: str
+    ok: bool
+    approval: ApprovalOut | None = None
+    error: ErrorInside | None = None
+
+
+class BatchOut(BaseModel):
+    """One result per reply, in their order."""
+
+    results: Sequence[BatchItemOut]
+
+
+# ── sessions and workspaces ───────────────────────────────────────────────────────────────────
+
+
+class SessionIn(Strict):
+    workspace_id: str | None = None
+    title: str = Field("", max_length=200)
+
+
+class SessionPatch(Strict):
+    title: str | None = Field(None, max_length=200)
+    archived: bool | None = None
+
+
+class ForkIn(Strict):
+    task_id: str
+    sequence: int = Field(ge=1, le=2**63 - 1)
+
+
+class ForkedFrom(BaseModel):
+    task_id: str
+    sequence: int | None
+
+
+class SessionOut(BaseModel):
+    id: str
+    title: str
+    workspace_id: str
+    owner: str
+    archived: bool
+    last_position: int
+    forked_from: ForkedFrom | None
+    created_at: str | None
+    updated_at: str | None
+    stream_url: str
+
+    @classmethod
+    def of(cls, session: Session) -> SessionOut:
+        forked = None
+        if session.forked_from_id:
+            forked = ForkedFrom(
+                task_id=str(session.forked_from_id), sequence=session.forked_at_sequence
+            )
+        return cls(
+            id=str(session.id),
+            title=session.title,
+            workspace_id=str(session.workspace_id),
+            owner=session.owner.get_username(),
+            archived=session.archived,
+            last_position=session.last_position,
+            forked_from=forked,
+            created_at=stamp(session.created_at),
+            updated_at=stamp(session.updated_at),
+            stream_url=f"/api/sessions/{session.id}/stream",
+        )
+
+
+class SessionList(BaseModel):
+    items: Sequence[SessionOut]
+    next: str | None
+
+
+class RunningOut(BaseModel):
+    session_id: str
+    task_id: str
+    status: str
+
+
+class RunningList(BaseModel):
+    items: Sequence[RunningOut]
+    next: str | None = None
+
+
+class WorkspaceOut(BaseModel):
+    id: str
+    name: str
+    role: str
+    """owner, approver, member or viewer"""
+
+    @classmethod
+    def of(cls, workspace: Workspace, role: str) -> WorkspaceOut:
+        return cls(id=str(workspace.id), name=workspace.name, role=role)
+
+
+class WorkspaceList(BaseModel):
+    items: Sequence[WorkspaceOut]
+    next: str | None
+
+
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────
+
+
+class TokenIn(Strict):
+    name: str = Field("", max_length=100)
+    scopes: list[Scope] | None = Field(None, min_length=1)
+    """Default: what the caller has."""
+    expires_in_days: int | None = Field(None, ge=1, le=36_500)
+
+
+class TokenOut(BaseModel):
+    id: int
+    name: str
+    prefix: str
+    scopes: list[str]
+    created_at: str | None
+    expires_at: str | None
+    last_used_at: str | None
+    revoked_at: str | None
+
+    @staticmethod
+    def of(token: ApiToken) -> TokenOut:
+        return TokenOut(
+            id=token.pk,
+            name=token.name,
+            prefix=token.prefix,
+            scopes=token.scopes,
+            created_at=stamp(token.created_at),
+            expires_at=stamp(token.expires_at),
+            last_used_at=stamp(token.last_used_at),
+            revoked_at=stamp(token.revoked_at),
+        )
+
+
+class NewTokenOut(TokenOut):
+    token: str
+    """Shown this once."""
+
+
+class TokenList(BaseModel):
+    items: Sequence[TokenOut]
+    next: str | None
+
+
+# ── the chat API ──────────────────────────────────────────────────────────────────────────────
+
+
+class ChatIn(Strict):
+    session_id: str
+    text: str
+
+
+class ChatOut(BaseModel):
+    ok: bool
+    task_id: str | None
+
+
+class ConfirmResultIn(Strict):
+    tool_call_id: str
+    approved: bool
+    arguments: dict[str, Any] | None = None
+
+
+class ConfirmIn(Strict):
+    session_id: str
+    results: list[ConfirmResultIn] = Field(min_length=1, max_length=100)
+
+
+class ConfirmItemOut(BaseModel):
+    tool_call_id: str
+    ok: bool
+    error: ErrorInside | None = None
+
+
+class ConfirmOut(BaseModel):
+    ok: bool
+    results: Sequence[ConfirmItemOut]

@@ -1,0 +1,181 @@
+"""Sessions over HTTP, their events, and the workspaces in which they may begin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from asgiref.sync import sync_to_async
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router
+from ninja.responses import Status
+
+from tasks import access, events, service
+from tasks.access import Principal
+from tasks.api import paging
+from tasks.api.errors import raw
+from tasks.api.identity import who
+from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit, Number
+from tasks.api.schemas import (
+    EventList,
+    ForkIn,
+    RunningList,
+    RunningOut,
+    SessionIn,
+    SessionList,
+    SessionOut,
+    SessionPatch,
+    WorkspaceList,
+    WorkspaceOut,
+    answers,
+)
+from tasks.errors import Conflict, Invalid, NotFound
+from tasks.models import Member, Session, Task, Workspace
+
+router = Router(tags=["sessions"])
+workspaces = Router(tags=["workspaces"])
+
+
+@router.post("", response=answers(201, SessionOut, 404))
+async def create_session(request: HttpRequest, payload: SessionIn) -> Status[Any]:
+    """A new conversation, in the given workspace or in your first one."""
+    principal = who(request)
+    if payload.workspace_id is not None:
+        workspace = await access.usable_workspace(principal, payload.workspace_id)
+    else:
+        workspace = await _first_workspace(principal)
+    session = await Session.objects.acreate(
+        owner_id=principal.user_id, workspace=workspace, title=payload.title.strip()
+    )
+    return Status(201, await _read(principal, session.id))
+
+
+async def _first_workspace(principal: Principal) -> Workspace:
+    first = await Workspace.objects.filter(owner_id=principal.user_id).afirst()
+    if first is None:
+        raise Invalid("no_workspace", "There is no workspace to work in: register one first.")
+    return first
+
+
+@router.get("", response=answers(200, SessionList))
+async def list_sessions(
+    request: HttpRequest,
+    archived: Annotated[bool, Query()] = False,
+    cursor: Cursor = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> SessionList:
+    """The sessions that you may see, the last active first."""
+    rows = _related(access.visible_sessions(who(request)).filter(archived=archived))
+    items, following = await sync_to_async(paging.page)(rows, "updated_at", cursor, limit)
+    return SessionList(items=[SessionOut.of(row) for row in items], next=following)
+
+
+@router.get("/running", response=answers(200, RunningList))
+async def running_sessions(request: HttpRequest) -> RunningList:
+    """What is not finished, in every session that you may see."""
+    rows = access.visible_tasks(who(request)).filter(status__in=Task.OPEN)
+    found = rows.order_by("session_id", "first_position")[: paging.MAX_LIMIT]
+    return RunningList(
+        items=[
+            RunningOut(session_id=str(task.session_id), task_id=str(task.id), status=task.status)
+            async for task in found
+        ]
+    )
+
+
+@router.get("/{session_id}", response=answers(200, SessionOut, 404))
+async def read_session(request: HttpRequest, session_id: str) -> SessionOut:
+    return await _read(who(request), session_id)
+
+
+@router.patch("/{session_id}", response=answers(200, SessionOut, 404))
+async def change_session(
+    request: HttpRequest, session_id: str, payload: SessionPatch
+) -> SessionOut:
+    """Rename it, or move it to the archive and back."""
+    session = await access.writable_session(who(request), session_id)
+    changes = payload.model_dump(exclude_none=True)
+    if changes:
+        await Session.objects.filter(pk=session.pk).aupdate(**changes)
+    return await _read(who(request), session.id)
+
+
+@router.delete("/{session_id}", response=answers(204, None, 404, 409))
+async def delete_session(request: HttpRequest, session_id: str) -> Status[Any]:
+    """It disappears for everybody; its log stays for the audit. Not while something runs in it."""
+    session = await access.writable_session(who(request), session_id)
+    unfinished = Task.objects.filter(session=OuterRef("pk"), status__in=Task.OPEN)
+    idle = Session.objects.filter(~Exists(unfinished), pk=session.pk)
+    if not await idle.aupdate(hidden=True):
+        raise Conflict("session_busy", "A task of this session is not finished yet.")
+    return Status(204, None)
+
+
+@router.post("/{session_id}/fork", response=answers(201, SessionOut, 404))
+async def fork_session(request: HttpRequest, session_id: str, payload: ForkIn) -> Status[Any]:
+    """A new session of yours that goes on from an event of this one. Nothing is copied."""
+    principal = who(request)
+    session = await access.writable_session(principal, session_id)
+    task = await access.visible_task(principal, payload.task_id)
+    if task.session_id != session.id:
+        raise NotFound("task")
+    fork = await service.fork(session.id, principal.user_id, task.id, payload.sequence)
+    return Status(201, await _read(principal, fork))
+
+
+@router.get("/{session_id}/events", response=answers(200, EventList, 404))
+async def list_session_events(
+    request: HttpRequest,
+    session_id: str,
+    after: Number = 0,
+    before: Annotated[int | None, Query(ge=1, le=paging.MAX_NUMBER)] = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> HttpResponse:
+    """Stored events of all its tasks by position, whole and in ascending order.
+
+    Behind `after`; or, with `before`, the last ones ahead of it, for reading backwards. `next` is
+    the value for the next call in the same direction.
+    """
+    page = sync_to_async(_events)
+    return raw(await page(who(request), session_id, after, before, limit))
+
+
+def _events(
+    principal: Principal, session_id: str, after: int, before: int | None, limit: int
+) -> bytes:
+    session = access.find(access.visible_sessions(principal), session_id, "session")
+    found = events.page_session(session.id, after, limit + 1, before)
+    more = len(found) > limit
+    rows = found[:limit] if before is None else found[-limit:]
+    edge = rows[-1 if before is None else 0].position if more else None
+    return paging.numbered([events.wire_body(row) for row in rows], edge)
+
+
+def _related(rows: QuerySet[Session]) -> QuerySet[Session]:
+    return rows.select_related("owner")
+
+
+async def _read(principal: Principal, session_id: object) -> SessionOut:
+    rows = _related(access.visible_sessions(principal))
+    return SessionOut.of(await sync_to_async(access.find)(rows, session_id, "session"))
+
+
+@workspaces.get("", response=answers(200, WorkspaceList))
+async def list_workspaces(
+    request: HttpRequest, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT
+) -> WorkspaceList:
+    """The workspaces that you own or are a member of."""
+    principal = who(request)
+    rows = access.visible_workspaces(principal)
+    items, following = await sync_to_async(paging.page)(rows, "created_at", cursor, limit)
+    memberships = Member.objects.filter(user_id=principal.user_id, workspace__in=items)
+    roles = {member.workspace_id: member.role async for member in memberships}
+    return WorkspaceList(
+        items=[
+            WorkspaceOut.of(
+                row, "owner" if row.owner_id == principal.user_id else str(roles[row.pk])
+            )
+            for row in items
+        ],
+        next=following,
+    )
