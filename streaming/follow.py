@@ -43,6 +43,9 @@ CHUNK_BYTES = 64 * 1024
 PAGE_ROWS = 100
 RETRY_MILLISECONDS = 2000
 
+Frame = StoredFrame
+"""What a page of the log is made of."""
+
 _DELTA_TYPES = {
     "text": "assistant_delta",
     "reasoning": "reasoning_delta",

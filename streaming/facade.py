@@ -1,0 +1,70 @@
+"""The listening third of the chat API: ask, listen, confirm.
+
+The session's stream with two live frames of its own, both made from what is stored, so that who
+comes late gets them too: `confirm_required` once everything stored was sent and calls wait for a
+person, and `done` behind each terminal event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from agent.events import TERMINAL_TYPES
+from streaming.follow import Frame, follow
+from streaming.sse import live_frame
+from streaming.views import cursor_of, reader, respond, session_source, stream_view
+from tasks import access
+from tasks.api.schemas import ApprovalOut
+from tasks.models import Approval
+
+
+@stream_view
+async def chat_stream(request: HttpRequest, session_id: str) -> HttpResponseBase:
+    principal = await reader(request)
+    session = await access.visible_session(principal, session_id)
+    source = session_source(principal, session.pk)
+    chunks = follow(source, cursor_of(request), _ChatFrames(session.pk))
+    return respond(chunks, f"session {session.pk}")
+
+
+class _ChatFrames:
+    """One reader's `confirm_required` and `done`."""
+
+    def __init__(self, session_id: UUID) -> None:
+        self._session_id = session_id
+        self._ask = True
+        """Somebody may have been asked since the last look."""
+
+    def after(self, frame: Frame) -> bytes:
+        self._ask |= frame.type == "approval_required"
+        if frame.type not in TERMINAL_TYPES:
+            return b""
+        status = frame.type.removeprefix("task_")
+        return live_frame("done", {"task_id": frame.task_id, "status": status}, frame.task_id)
+
+    async def level(self) -> bytes:
+        if not self._ask:
+            return b""
+        self._ask = False
+        waiting = await sync_to_async(_waiting)(self._session_id)
+        return b"".join(
+            live_frame("confirm_required", {"task_id": task_id, "approvals": asked}, task_id)
+            for task_id, asked in waiting.items()
+        )
+
+
+def _waiting(session_id: UUID) -> dict[str, list[dict[str, Any]]]:
+    """The pending approvals of a session, by task."""
+    rows: Iterable[Approval] = Approval.objects.filter(
+        task__session_id=session_id, status=Approval.Status.PENDING
+    ).select_related("task", "resolved_by")
+    waiting: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        waiting.setdefault(str(row.task_id), []).append(ApprovalOut.of(row).model_dump())
+    return waiting

@@ -1,0 +1,200 @@
+"""The streams of a task and of a session over HTTP.
+
+A view identifies, looks once, and hands a generator to the server. While a stream is open it holds
+no thread and no database connection: each read is one short hop. What ends it is `follow()`'s
+business; a failure ends it too, is logged, and the client comes back by its cursor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from streaming.follow import Frame, Greeting, Source, follow
+from streaming.sse import parse_cursor
+from tasks import access, events, service
+from tasks.access import Principal
+from tasks.api.errors import in_our_shape, refusal
+from tasks.conf import conf
+from tasks.errors import NotFound, ServiceError
+from tasks.models import Approval, Session, Task
+
+logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row", Task, Session)
+AsyncView = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
+
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",  # nginx passes it on as it comes
+    "Content-Encoding": "identity",  # a compressing middleware leaves it alone
+}
+MAX_TASKS = 200
+"""Of a session, in its `connected` event: the newest ones."""
+
+
+def stream_view(view: AsyncView) -> AsyncView:
+    """GET only, and every refusal in the API's one shape."""
+
+    async def guarded(request: HttpRequest, **ids: str) -> HttpResponseBase:
+        if request.method != "GET":
+            return HttpResponseNotAllowed(["GET"])
+        try:
+            return await view(request, **ids)
+        except ServiceError as error:
+            return refusal(error)
+
+    return cast(AsyncView, in_our_shape(guarded))
+
+
+@stream_view
+async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
+    """Ends after the task's terminal event; 204 when it has ended and nothing is left to send."""
+    principal = await reader(request)
+    task = await access.visible_task(principal, task_id)
+    cursor = cursor_of(request)
+    if task.status in Task.TERMINAL and cursor >= task.last_sequence:
+        return HttpResponse(status=204)
+    await _ring(task)
+    return respond(follow(_task_source(principal, task.pk), cursor), f"task {task.pk}")
+
+
+@stream_view
+async def session_stream(request: HttpRequest, session_id: str) -> HttpResponseBase:
+    """Spans all tasks of the session and stays open between them."""
+    principal = await reader(request)
+    session = await access.visible_session(principal, session_id)
+    source = session_source(principal, session.pk)
+    return respond(follow(source, cursor_of(request)), f"session {session.pk}")
+
+
+async def reader(request: HttpRequest) -> Principal:
+    principal = await access.identify(request)
+    principal.need("read")
+    return principal
+
+
+def cursor_of(request: HttpRequest) -> int:
+    query = request.GET
+    return parse_cursor(
+        request.headers.get("Last-Event-ID"), query.get("last_event_id"), query.get("after")
+    )
+
+
+def respond(chunks: AsyncGenerator[bytes, None], what: str) -> StreamingHttpResponse:
+    return StreamingHttpResponse(_logged(chunks, what), headers=HEADERS)
+
+
+async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenerator[bytes, None]:
+    async with aclosing(chunks):
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except Exception:  # the stream's boundary: headers are gone, only the log can tell
+            logger.exception("The stream of %s broke", what)
+
+
+async def _ring(task: Task) -> None:
+    """Whoever opens the stream of a task that could run wants to see it run."""
+    runnable = task.status == Task.Status.QUEUED
+    if task.status == Task.Status.WAITING_APPROVAL:
+        pending = task.approvals.filter(status=Approval.Status.PENDING)
+        runnable = not await pending.aexists()
+    if runnable:
+        await service.ring(task.pk)
+
+
+# ── what is followed ──────────────────────────────────────────────────────────────────────────
+
+
+def _task_source(principal: Principal, task_id: UUID) -> Source:
+    heartbeat = conf().sse_heartbeat_seconds
+
+    def page(after: int, limit: int) -> list[Frame]:
+        return [events.frame(row) for row in events.page(task_id, after, limit)]
+
+    async def greet() -> Greeting | None:
+        task = await _visible(access.visible_task, principal, task_id)
+        if task is None:
+            return None
+        payload = {
+            "status": task.status,
+            "last_sequence": task.last_sequence,
+            "heartbeat": heartbeat,
+        }
+        over = task.status in Task.TERMINAL
+        return Greeting(last=task.last_sequence, over=over, payload=payload)
+
+    async def check() -> int | None:
+        if not await access.still_valid(principal):
+            return None
+        task = await _visible(access.visible_task, principal, task_id)
+        return None if task is None else task.last_sequence
+
+    return Source(
+        kind="task",
+        id=str(task_id),
+        page=sync_to_async(page),
+        greet=greet,
+        check=check,
+        heartbeat=heartbeat,
+    )
+
+
+def session_source(principal: Principal, session_id: UUID) -> Source:
+    heartbeat = conf().sse_heartbeat_seconds
+
+    def page(after: int, limit: int) -> list[Frame]:
+        return [events.frame(row) for row in events.page_session(session_id, after, limit)]
+
+    async def greet() -> Greeting | None:
+        session = await _visible(access.visible_session, principal, session_id)
+        if session is None:
+            return None
+        payload = {
+            "position": session.last_position,
+            "tasks": await sync_to_async(_tasks_of)(session_id),
+            "heartbeat": heartbeat,
+        }
+        return Greeting(last=session.last_position, over=False, payload=payload)
+
+    async def check() -> int | None:
+        if not await access.still_valid(principal):
+            return None
+        session = await _visible(access.visible_session, principal, session_id)
+        return None if session is None else session.last_position
+
+    return Source(
+        kind="session",
+        id=str(session_id),
+        page=sync_to_async(page),
+        greet=greet,
+        check=check,
+        heartbeat=heartbeat,
+    )
+
+
+async def _visible(
+    find: Callable[[Principal, object], Awaitable[Row]], principal: Principal, row_id: UUID
+) -> Row | None:
+    try:
+        return await find(principal, row_id)
+    except NotFound:
+        return None
+
+
+def _tasks_of(session_id: UUID) -> list[dict[str, Any]]:
+    newest = Task.objects.filter(session_id=session_id).order_by("-first_position", "-created_at")
+    found = newest.values_list("id", "status", "last_sequence")[:MAX_TASKS]
+    return [
+        {"id": str(task_id), "status": status, "last_sequence": last}
+        for task_id, status, last in reversed(found)
+    ]
