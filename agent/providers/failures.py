@@ -112,7 +112,7 @@ def tidy(text: str) -> str:
 def _read(body: Any, depth: int = 4) -> tuple[str, str, int | None]:
     """(message, type and code as words, HTTP status) of any of the known shapes."""
     if isinstance(body, list) and body:
-        body = body[0]
+        return _read_list(body, depth)
     if not isinstance(body, dict):
         return (body if isinstance(body, str) else ""), "", None
     inner = body.get("error") or body.get("errors") or body.get("detail")
@@ -124,11 +124,23 @@ def _read(body: Any, depth: int = 4) -> tuple[str, str, int | None]:
     metadata = body.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
         said = f"{said}: {metadata['raw']}"  # a router's own message says nothing, this one does
-    return (said if isinstance(said, str) else str(said)), _words(body), _status(body)
+    said = said if isinstance(said, str) else str(said)
+    named = body.get("param") or body.get("loc")
+    if named:  # the field that is meant; refusals are learnt by it
+        said = f"{'.'.join(map(str, named)) if isinstance(named, list) else named}: {said}"
+    return said, _words(body), _status(body)
+
+
+def _read_list(bodies: list[Any], depth: int) -> tuple[str, str, int | None]:
+    """Validators list what they refuse; the first few say enough."""
+    read = [_read(body, depth - 1) for body in bodies[:3] if depth]
+    if not read:
+        return "", "", None
+    return "; ".join(said for said, _, _ in read if said), read[0][1], read[0][2]
 
 
 def _words(body: dict[str, Any]) -> str:
-    parts = (body.get(name) for name in ("type", "code", "status", "param", "loc"))
+    parts = (body.get(name) for name in ("type", "code", "status"))
     return " ".join(str(part) for part in parts if part)
 
 

@@ -1,0 +1,229 @@
+"""Any OpenAI-compatible `/chat/completions` endpoint: one attempt per call, streamed or not.
+
+1. What the body is decides how it is read, not what the headers say: servers stream under
+   `application/json` and send JSON or a proxy's web page under `text/event-stream`.
+2. Every failure leaves as a ProviderError with a hint and without the key; its cause is cut off,
+   because the texts of HTTP libraries carry addresses and headers.
+3. A refusal that names something optional is learnt (`quirks`) and marked `adapted`.
+4. Leaving the generator, by cancel or by close, closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import httpx
+
+from agent.errors import ProviderError
+from agent.events import Delta
+from agent.messages import Reply
+from agent.providers import ModelRequest
+from agent.providers.assembler import Assembler
+from agent.providers.failures import failure, failure_of, is_error, readable
+from agent.providers.quirks import Quirks, learn
+from agent.providers.reading import BodyReader
+from agent.providers.scrub import Scrubber
+from agent.providers.transport import (
+    FAILURES,
+    credentials,
+    endpoint,
+    retry_after,
+    transport_failure,
+)
+from agent.providers.wire import encoded, request_body
+
+MAX_ERROR_BYTES = 64 * 1024
+ERROR_BODY_SECONDS = 10.0
+TAIL_SECONDS = 2.0
+"""After a finish reason only usage and `[DONE]` can follow; some servers never close."""
+DONE_SECONDS = 0.02
+"""After `[DONE]` only the end can follow; seeing it keeps the connection usable."""
+_LEARNABLE = frozenset({None, 400, 404, 405, 415, 422, 500, 501})
+_ABOUT_THE_REQUEST = frozenset({"provider_refused", "provider_model", "provider_overloaded"})
+
+
+class OpenAIProvider:
+    """A model behind an OpenAI-compatible endpoint. The client is shared and not closed here."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        *,
+        base_url: str,
+        model: str,
+        api_key: str = "",
+        stream: bool = True,
+        first_byte_seconds: float = 120.0,
+        idle_seconds: float = 60.0,
+        connect_seconds: float = 10.0,
+        quirks: Quirks | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        quirks = quirks or Quirks()
+        self.quirks = quirks if stream else quirks.evolve(stream=False)
+        """What was known or learnt so far; worth keeping with the model profile."""
+        self._client = client
+        self._base_url = base_url.strip()
+        self._api_key = api_key.strip()
+        self._first_byte_seconds = first_byte_seconds
+        self._idle_seconds = idle_seconds
+        self._timeout = httpx.Timeout(None, connect=connect_seconds, pool=connect_seconds)
+        self._options = dict(options or {})
+        self._scrub = Scrubber(self._api_key)
+
+    async def aclose(self) -> None:
+        """Nothing is held between calls; the connections belong to the client."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask once; see `agent.providers.Provider`."""
+        quirks = self.quirks
+        body = request_body(request, self.model, quirks, self._options)
+        try:
+            async with aclosing(self._attempt(request, body)) as items:
+                async for item in items:
+                    yield item
+        except ProviderError as error:
+            raise self._told(error, quirks, body) from None
+
+    async def _attempt(
+        self, request: ModelRequest, body: dict[str, Any]
+    ) -> AsyncGenerator[Delta | Reply, None]:
+        content = encoded(body)
+        assembler = Assembler(
+            request.step,
+            request.new_block_id,
+            input_chars=len(content),
+            think_open=self.quirks.think_open,
+            scrub=self._scrub.exact,
+        )
+        async with self._response(content) as response:
+            if not response.is_success:
+                raise await self._refusal(response)
+            reader = BodyReader(assembler)
+            async with aclosing(self._reads(response, assembler)) as reads:
+                async for read in reads:
+                    for delta in reader.feed(read):
+                        yield delta
+            for delta in reader.close():
+                yield delta
+            rest, reply = assembler.finish()
+        for delta in rest:
+            yield delta
+        yield reply
+
+    # ── the connection ────────────────────────────────────────────────────────────────────────
+
+    @asynccontextmanager
+    async def _response(self, content: bytes) -> AsyncIterator[httpx.Response]:
+        """The response, its body not read yet; closed at the end whatever happens."""
+        try:
+            url = endpoint(self._base_url)
+            request = self._client.build_request(
+                "POST", url, content=content, headers=self._headers(), timeout=self._timeout
+            )
+            async with asyncio.timeout(self._first_byte_seconds):
+                response = await self._client.send(request, stream=True)
+        except FAILURES as error:
+            raise transport_failure(error, self._base_url, self._first_byte_seconds) from None
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    def _headers(self) -> dict[str, str]:
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream, application/json",
+            "accept-encoding": "identity",
+        }
+        if self._api_key:
+            name = self.quirks.key_header.lower()
+            prefix = "Bearer " if name == "authorization" else ""
+            headers[name] = prefix + self._api_key
+        elif basic := credentials(self._base_url):
+            headers["authorization"] = basic
+        return headers
+
+    async def _reads(
+        self, response: httpx.Response, assembler: Assembler
+    ) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives. Silence is an error, unless the reply may end here."""
+        packed = "content-encoding" in response.headers
+        body = response.aiter_bytes() if packed else response.aiter_raw()
+        patience = _Patience(self._first_byte_seconds)
+        while until := patience.until(assembler):
+            try:
+                async with asyncio.timeout_at(until):
+                    read = await anext(body)
+            except StopAsyncIteration:
+                return
+            except FAILURES as error:
+                if assembler.ended:
+                    return
+                raise transport_failure(
+                    error, self._base_url, patience.seconds, reading=True
+                ) from None
+            patience.seconds = self._idle_seconds
+            yield read
+
+    # ── refusals ──────────────────────────────────────────────────────────────────────────────
+
+    async def _refusal(self, response: httpx.Response) -> ProviderError:
+        said, body = readable(await self._error_body(response))
+        status, wait = response.status_code, retry_after(response.headers)
+        if is_error(body):
+            return failure_of(body, status, wait)
+        if 300 <= status < 400:
+            said = f"it redirects to {response.headers.get('location', 'another address')}"
+        return failure(said, status=status, retry_after=wait)
+
+    async def _error_body(self, response: httpx.Response) -> bytes:
+        """Its beginning; a server that fails may well fail to say why."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(ERROR_BODY_SECONDS):
+                async for read in response.aiter_bytes():
+                    body += read
+                    if len(body) > MAX_ERROR_BYTES:
+                        break
+        except FAILURES:
+            pass
+        return bytes(body[:MAX_ERROR_BYTES])
+
+    def _told(self, error: ProviderError, sent: Quirks, body: dict[str, Any]) -> ProviderError:
+        """The error without keys; marked when there is something else to try at once."""
+        learnt = None
+        if error.status in _LEARNABLE and error.code in _ABOUT_THE_REQUEST:
+            learnt = learn(sent, str(error), body)
+            self.quirks = learnt or self.quirks
+        return type(error)(
+            self._scrub(str(error)),
+            code=error.code,
+            hint=error.hint,
+            status=error.status,
+            retry_after=error.retry_after,
+            adapted=learnt is not None,
+        )
+
+
+class _Patience:
+    """Until when to wait for the next read."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._now = asyncio.get_running_loop().time
+        self._last: float | None = None
+
+    def until(self, assembler: Assembler) -> float | None:
+        """A time of the loop's clock; None when the reply has ended and its tail took too long."""
+        now = self._now()
+        if not assembler.ended:
+            return now + self.seconds
+        self._last = self._last or now + TAIL_SECONDS
+        if now >= self._last:
+            return None
+        return min(self._last, now + DONE_SECONDS) if assembler.done else self._last

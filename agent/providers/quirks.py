@@ -1,0 +1,132 @@
+"""What one server wants differently, as data: set in a model profile or learnt from a refusal.
+
+`learn()` reads a refusal and names the one change that may help. Each quirk only ever moves
+forward, so a server that refuses everything is asked a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+NO_CONTENT_FILLER = "…"
+
+
+class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How requests to this server differ from the usual."""
+
+    stream: bool = True
+    """False when the server cannot stream."""
+    empty_content: str | None = None
+    """The content of an assistant message that only calls tools: null, "" or a filler."""
+    reasoning_field: str = ""
+    """The message field in which reasoning must be handed back with tool calls; "" is none."""
+    system_role: str = "system"
+    """`user` puts the system prompt before the first user message."""
+    short_ids: bool = False
+    """Tool call ids must be nine letters or digits."""
+    think_open: bool = False
+    """The model's text starts inside its reasoning and only closes it: `…</think>answer`."""
+    key_header: str = "authorization"
+    """The header for the key; any other than `authorization` carries it bare."""
+    dropped: tuple[str, ...] = ()
+    """Optional fields that the server refuses."""
+    renamed: dict[str, str] = {}
+    """Optional fields that the server knows by another name."""
+
+    def evolve(self, **changes: Any) -> Quirks:
+        return msgspec.structs.replace(self, **changes)
+
+
+_MESSAGE_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
+_REQUIRED = {"model", "messages", "stream", "tools"}
+_OTHER_NAME = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+_NO_STREAM = re.compile(
+    r"stream(ing)?\b.{0,60}(not|n't|un)\W?(be )?(support|allow|available|enabled|true)"
+    r"|(not|n't) support.{0,30}stream(ing)?\b|unsupported.{0,30}stream(ing)?\b"
+    r"|stream\b.{0,20}must be (set to )?false",
+    re.IGNORECASE | re.DOTALL,
+)
+_REASONING = re.compile(
+    r"\b(reasoning_content|reasoning_details|reasoning|thinking)\b.{0,80}"
+    r"(pass|back|required|missing|must|expected)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NULL = re.compile(
+    r"content.{0,80}(\bnil\b|\bnull\b|\bnone\b|required|missing|valid string|a string)"
+    r"|(\bnull\b|\bnone\b|missing).{0,40}content",
+    re.IGNORECASE | re.DOTALL,
+)
+_EMPTY = re.compile(
+    r"content.{0,60}(non-?empty|not be empty|is empty)|empty.{0,20}content", re.I | re.S
+)
+_SYSTEM = re.compile(
+    r"(system|developer).{0,30}(not.{0,12}(support|allow)|unsupported)"
+    r"|(unsupported|invalid).{0,30}(role|system)",
+    re.IGNORECASE | re.DOTALL,
+)
+_IDS = re.compile(r"tool.?call.?id.{0,120}(length|a-z|alphanumeric|characters)", re.I | re.S)
+
+
+def learn(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    """The quirks to try next after the server refused `body` with the words `said`."""
+    for rule in (_field, _stream, _reasoning, _content, _ids, _system):
+        learnt = rule(quirks, said, body)
+        if learnt is not None:
+            return learnt
+    return None
+
+
+def _field(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    sent = [name for name in body if name not in _REQUIRED]
+    sent += [name for name in _MESSAGE_FIELDS if _was_sent(name, body)]
+    for name in sent:
+        if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said):
+            continue
+        other = _OTHER_NAME.get(name, "")
+        if other and other in said:
+            return quirks.evolve(renamed={**quirks.renamed, name: other})
+        return quirks.evolve(dropped=(*quirks.dropped, name))
+    return None
+
+
+def _was_sent(name: str, body: dict[str, Any]) -> bool:
+    for message in body["messages"]:
+        if name in message or any(name in call for call in message.get("tool_calls", ())):
+            return True
+    return False
+
+
+def _stream(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    return quirks.evolve(stream=False) if body.get("stream") and _NO_STREAM.search(said) else None
+
+
+def _reasoning(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    named = _REASONING.search(said)
+    if quirks.reasoning_field or named is None or named[1] in quirks.dropped:
+        return None
+    return quirks.evolve(reasoning_field=named[1])
+
+
+def _content(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    contents = [message.get("content") for message in body["messages"]]
+    if quirks.empty_content is None and None in contents and _NULL.search(said):
+        return quirks.evolve(empty_content="")
+    if quirks.empty_content == "" and "" in contents and _EMPTY.search(said):
+        return quirks.evolve(empty_content=NO_CONTENT_FILLER)
+    return None
+
+
+def _ids(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    return quirks.evolve(short_ids=True) if not quirks.short_ids and _IDS.search(said) else None
+
+
+def _system(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    if quirks.system_role == "system" and _SYSTEM.search(said) and "system" in said.lower():
+        return quirks.evolve(system_role="user")
+    return None

@@ -1,0 +1,72 @@
+"""A response body of any kind into the assembler: SSE, a JSON document, JSON lines, a web page.
+
+What it is shows in its first character, so a wrong content type does no harm. Bounded. Pure.
+"""
+
+from __future__ import annotations
+
+from agent.errors import ProviderRefused
+from agent.events import Delta
+from agent.providers.assembler import Assembler
+from agent.providers.failures import failure_of, is_error, readable
+from agent.providers.sse import SSEParser
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+
+
+class BodyReader:
+    """Feed it network reads; deltas come out as soon as the kind of body allows."""
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._assembler = assembler
+        self._parser: SSEParser | None = None
+        self._document = bytearray()
+        """What cannot be read before its end, and what came before the first character."""
+        self._size = 0
+
+    def feed(self, read: bytes) -> list[Delta]:
+        self._size += len(read)
+        if self._size > MAX_BODY_BYTES:
+            raise _too_large()
+        if self._parser is not None:
+            return self._assembler.feed(self._parser.feed(read))
+        self._document += read
+        if len(self._document) > MAX_DOCUMENT_BYTES:
+            raise _too_large()
+        first = bytes(self._document[:64]).removeprefix(_BOM).lstrip()[:1]
+        if first in (b"", b"{", b"[", b"<"):
+            return []
+        self._parser = SSEParser()
+        return self._assembler.feed(self._parser.feed(bytes(self._document)))
+
+    def close(self) -> list[Delta]:
+        if self._parser is not None:
+            return self._assembler.feed(self._parser.close())
+        body = bytes(self._document).removeprefix(_BOM).strip()
+        return self._read_document(body) if body else []
+
+    def _read_document(self, body: bytes) -> list[Delta]:
+        said, value = readable(body)
+        if is_error(value):
+            raise failure_of(value)
+        if isinstance(value, dict):
+            return self._assembler.feed_body(value)
+        if body[:1] == b"<":
+            raise ProviderRefused(
+                f"The model's server sent {said}",
+                code="provider_bad_reply",
+                hint="Check the base URL (usually it ends in /v1) and any proxy in between.",
+            )
+        return self._assembler.feed(_lines(body))
+
+
+def _lines(body: bytes) -> list[bytes]:
+    """JSON lines, perhaps with SSE between them."""
+    lines = (line.strip().removeprefix(b"data:").strip() for line in body.split(b"\n"))
+    return [line for line in lines if line and line[:1] != b":"]
+
+
+def _too_large() -> ProviderRefused:
+    return ProviderRefused("The model's reply is too large.", code="reply_too_large")
