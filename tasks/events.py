@@ -16,7 +16,6 @@ Reading: `page()`, `page_session()`, `one()` give rows; `wire_body()` and `frame
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,16 +24,16 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
-from django.db.models import Field, Model
 from django.utils import timezone
 
 from agent.events import StoredEvent, from_payload
 from tasks.canonical import canonical_json as canonical_json
 from tasks.conf import conf
 from tasks.hub import StoredFrame, hub
-from tasks.models import Session, Task, TaskEvent
+from tasks.models import Task, TaskEvent
 
 FIRST_PREVIOUS_HASH = "0" * 64
 OWN_FIELDS = frozenset(
@@ -83,8 +82,9 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
     """Where a task's chain ended before the append."""
 
-    task_id: str
-    session_id: str
+    task_key: Any
+    """The task's id as this database keeps it."""
+    session_key: Any
     sequence: int
     hash: str
     time: datetime | None
@@ -101,7 +101,8 @@ _CLAIM_POSITIONS = """
 _INSERT = """
     INSERT INTO tasks_taskevent
         (task_id, session_id, sequence, position, type, payload, created_at, hash)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
+    VALUES """
+_INSERT_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s)"
 _MOVE_HEAD = "UPDATE tasks_task SET last_hash = %s, last_event_at = %s WHERE id = %s"
 
 
@@ -121,18 +122,20 @@ def append(
     `changes` are fields of `Task` (expressions allowed), but never its status: that moves through
     `tasks.lifecycle.move()`, at the end of a run after the append. Raises `Task.DoesNotExist`.
     """
-    _check_call(events, changes or {})
-    with connection.cursor() as cursor:
-        head = _claim_sequences(cursor, task_id, len(events), fence)
+    db = connections[DEFAULT_DB_ALIAS]
+    _check_call(db, events, changes or {})
+    with db.cursor() as cursor:
+        head = _claim_sequences(cursor, _key(db, task_id), len(events), fence)
         created_at = _now(head.time)
-        last_position = _claim_positions(cursor, head.session_id, len(events), created_at)
+        time = db.ops.adapt_datetimefield_value(created_at)
+        last_position = _claim_positions(cursor, head, len(events), time)
         rows = _chained(head, events, last_position - len(events), created_at)
-        _insert(cursor, rows)
-        _move_head(cursor, rows, changes or {})
+        _insert(cursor, head, rows, time)
+        _move_head(cursor, head, rows, time, changes or {})
     # A hub that fails costs followers a moment, not the command its success.
     transaction.on_commit(partial(_publish, rows), robust=True)
     return Appended(
-        session_id=head.session_id,
+        session_id=rows[0].session_id,
         first_sequence=rows[0].sequence,
         last_sequence=rows[-1].sequence,
         first_position=rows[0].position,
@@ -143,15 +146,20 @@ def append(
 
 def link(previous_hash: str, row: Row) -> str:
     """The row's hash; the module's docstring defines it."""
-    record = (
-        f'["{row.task_id}",{row.sequence},"{row.type}","{wire_time(row.created_at)}",{row.payload}]'
-    )
-    message = (previous_hash or FIRST_PREVIOUS_HASH) + record
-    return hmac.digest(conf().audit_key, message.encode(), hashlib.sha256).hex()
+    time = wire_time(row.created_at)
+    return _hash(previous_hash, row.task_id, row.sequence, row.type, time, row.payload)
 
 
-def _check_call(events: Sequence[StoredEvent], changes: Mapping[str, Any]) -> None:
-    if not connection.in_atomic_block:
+def _hash(previous: str, task_id: str, sequence: int, kind: str, time: str, payload: str) -> str:
+    record = f'["{task_id}",{sequence},"{kind}","{time}",{payload}]'
+    message = (previous or FIRST_PREVIOUS_HASH) + record
+    return hmac.digest(conf().audit_key, message.encode(), "sha256").hex()
+
+
+def _check_call(
+    db: BaseDatabaseWrapper, events: Sequence[StoredEvent], changes: Mapping[str, Any]
+) -> None:
+    if not db.in_atomic_block:
         raise RuntimeError("append() belongs inside a command: submit one to tasks.writer.")
     if not events:
         raise ValueError("append() needs at least one event.")
@@ -159,36 +167,30 @@ def _check_call(events: Sequence[StoredEvent], changes: Mapping[str, Any]) -> No
         raise ValueError(f"append() does not change {', '.join(forbidden)} on request.")
 
 
-def _claim_sequences(
-    cursor: CursorWrapper, task_id: str | uuid.UUID, count: int, fence: int | None
-) -> _Head:
+def _claim_sequences(cursor: CursorWrapper, key: Any, count: int, fence: int | None) -> _Head:
     """Take the next numbers. From here on the row is locked: appends to a task queue up here."""
-    key = _key(Task, task_id)
     if fence is None:
         cursor.execute(_CLAIM_SEQUENCES, [count, key])
     else:
         cursor.execute(_CLAIM_UNDER_FENCE, [count, key, fence, str(Task.Status.RUNNING)])
     found = cursor.fetchone()
     if found is None and fence is not None:
-        raise FenceLost(str(task_id), fence)
+        raise FenceLost(_text(key), fence)
     if found is None:
-        raise Task.DoesNotExist(f"There is no task {task_id}.")
-    last_sequence, last_hash, last_event_at, session_id = found
+        raise Task.DoesNotExist(f"There is no task {_text(key)}.")
+    last_sequence, last_hash, last_event_at, session_key = found
     return _Head(
-        task_id=_text(task_id),
-        session_id=_text(session_id),
+        task_key=key,
+        session_key=session_key,
         sequence=last_sequence - count,
         hash=last_hash,
         time=_aware(last_event_at),
     )
 
 
-def _claim_positions(cursor: CursorWrapper, session_id: str, count: int, now: datetime) -> int:
+def _claim_positions(cursor: CursorWrapper, head: _Head, count: int, time: Any) -> int:
     """Always after the task row, so that two appends never wait for each other crosswise."""
-    cursor.execute(
-        _CLAIM_POSITIONS,
-        [count, _time(now), _key(Session, session_id)],
-    )
+    cursor.execute(_CLAIM_POSITIONS, [count, time, head.session_key])
     return int(cursor.fetchone()[0])
 
 
@@ -202,21 +204,22 @@ def _now(earlier: datetime | None) -> datetime:
 def _chained(
     head: _Head, events: Sequence[StoredEvent], position: int, created_at: datetime
 ) -> list[Row]:
-    rows = []
-    previous = head.hash
+    task_id, session_id, time = _text(head.task_key), _text(head.session_key), wire_time(created_at)
+    rows, link_before = [], head.hash
     for number, event in enumerate(events, start=1):
-        unlinked = Row(
-            task_id=head.task_id,
-            session_id=head.session_id,
-            sequence=head.sequence + number,
+        sequence, kind, payload = head.sequence + number, event.type, canonical_json(_fields(event))
+        link_before = _hash(link_before, task_id, sequence, kind, time, payload)
+        row = Row(
+            task_id=task_id,
+            session_id=session_id,
+            sequence=sequence,
             position=position + number,
-            type=event.type,
-            payload=canonical_json(_fields(event)),
+            type=kind,
+            payload=payload,
             created_at=created_at,
-            hash="",
+            hash=link_before,
         )
-        previous = link(previous, unlinked)
-        rows.append(msgspec.structs.replace(unlinked, hash=previous))
+        rows.append(row)
     return rows
 
 
@@ -226,30 +229,26 @@ def _fields(event: StoredEvent) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
 
 
-def _insert(cursor: CursorWrapper, rows: Sequence[Row]) -> None:
-    keys = _key(Task, rows[0].task_id), _key(Session, rows[0].session_id)
-    time = _time(rows[0].created_at)
-    cursor.executemany(
-        _INSERT,
-        [
-            (*keys, row.sequence, row.position, row.type, row.payload, time, row.hash)
-            for row in rows
-        ],
-    )
+def _insert(cursor: CursorWrapper, head: _Head, rows: Sequence[Row], time: Any) -> None:
+    """One statement for all rows: `executemany` costs a round trip more on PostgreSQL."""
+    values: list[Any] = []
+    for row in rows:
+        values += (head.task_key, head.session_key, row.sequence, row.position)
+        values += (row.type, row.payload, time, row.hash)
+    cursor.execute(_INSERT + ", ".join([_INSERT_ROW] * len(rows)), values)
 
 
-def _move_head(cursor: CursorWrapper, rows: Sequence[Row], changes: Mapping[str, Any]) -> None:
+def _move_head(
+    cursor: CursorWrapper, head: _Head, rows: Sequence[Row], time: Any, changes: Mapping[str, Any]
+) -> None:
     """The fence held when the numbers were taken, and the row is locked since then."""
     first, last = rows[0], rows[-1]
     place = {"first_position": first.position} if first.sequence == 1 else {}
     if changes or place:
-        head = {"last_hash": last.hash, "last_event_at": last.created_at}
-        Task.objects.filter(pk=last.task_id).update(**head, **place, **changes)
-        return
-    cursor.execute(  # the usual case, without the price of the ORM
-        _MOVE_HEAD,
-        [last.hash, _time(last.created_at), _key(Task, last.task_id)],
-    )
+        end = {"last_hash": last.hash, "last_event_at": last.created_at}
+        Task.objects.filter(pk=last.task_id).update(**end, **place, **changes)
+    else:  # the usual case, without the price of the ORM
+        cursor.execute(_MOVE_HEAD, [last.hash, time, head.task_key])
 
 
 def _publish(rows: Sequence[Row]) -> None:
@@ -390,16 +389,11 @@ def _cut_content(row: Row, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
 
 # ── columns ───────────────────────────────────────────────────────────────────────────────────
 
-_CREATED_AT: Field[Any, Any] = TaskEvent._meta.get_field("created_at")
 
-
-def _key(model: type[Model], value: str | uuid.UUID) -> Any:
-    """A primary key as this database stores it."""
-    return model._meta.pk.get_db_prep_value(value, connection)
-
-
-def _time(moment: datetime) -> Any:
-    return _CREATED_AT.get_db_prep_value(moment, connection)
+def _key(db: BaseDatabaseWrapper, value: str | uuid.UUID) -> Any:
+    """An id as this database keeps it."""
+    key = value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+    return key if db.features.has_native_uuid_field else key.hex
 
 
 def _text(key: str | uuid.UUID) -> str:

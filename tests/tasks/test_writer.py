@@ -77,7 +77,7 @@ async def test_awaiting_gives_the_result(writer):
     assert await writer.run(lambda: add("one")) == "one"
 
 
-def test_any_loop_may_wait(writer: Writer):
+def test_any_loop_may_wait(writer: Writer) -> None:
     async def ask(number: int) -> str:
         return await writer.run(lambda: add(f"loop {number}"))
 
