@@ -68,13 +68,14 @@ def on_one_line(text: str, width: int) -> str:
 class Screen:
     """Shows events in the order in which they are given."""
 
-    def __init__(self, out: TextIO, *, colour: bool | None = None) -> None:
-        force = None if colour is None else colour
-        self.console = Console(file=out, force_terminal=force, highlight=False, emoji=False)
+    def __init__(self, out: TextIO) -> None:
+        self.console = Console(file=out, highlight=False, emoji=False)
         self._live = self.console.is_terminal and not self.console.is_dumb_terminal
         self._calls: dict[str, ToolCallRequested] = {}
         self._written: dict[str, int] = {}
         """Characters of each block that are on the screen."""
+        self._thinking: dict[str, str] = {}
+        """Thoughts that are not stored yet; empty when they are on the screen."""
         self._open_line = False
         self._hinted = False
         self._hinted_at = 0.0
@@ -119,18 +120,29 @@ class Screen:
 
     def _retried(self, event: ModelCallRetried) -> None:
         again = f"again in {event.delay_seconds:g} s" if event.delay_seconds else "again"
+        self._thinking.clear()
         self.line(f"  ! {visible(event.error.message)} Trying {again}.", "yellow")
 
     def _step_ended(self, event: ModelCallFinished) -> None:
         self._tokens += event.usage.input_tokens + event.usage.output_tokens
 
     def _thinks(self, event: ReasoningDelta) -> None:
-        self._hint(f"thinks: {event.delta}")
+        text = self._thinking.get(event.block_id, "") + event.delta
+        self._thinking[event.block_id] = text
+        self._hint(f"thinks: {text[-self.width :]}")
 
     def _thought(self, event: ReasoningMessage) -> None:
-        self.line(f"  thought: {on_one_line(event.text, self.width - 12)}", "dim italic")
+        if self._thinking.pop(event.block_id, event.text):
+            self._fold(event.text)
+
+    def _fold(self, thought: str) -> None:
+        self.line(f"  thought: {on_one_line(thought, self.width - 12)}", "dim italic")
 
     def _says(self, event: AssistantDelta) -> None:
+        for block_id, thought in self._thinking.items():
+            if thought:  # it came before the text: shown before it, and not again when stored
+                self._fold(thought)
+                self._thinking[block_id] = ""
         if event.offset == self._written.get(event.block_id, 0):
             self._write(event.block_id, event.delta)
 
@@ -162,16 +174,16 @@ class Screen:
         self._hint(f"{self._call(event.tool_call_id)}: {event.text}")
 
     def _call_ended(self, event: ToolCallFinished) -> None:
-        mark = Text("  ✓ ", "green") if event.ok else Text("  ✗ ", "red")
+        mark = ("  ✓ ", "green") if event.ok else ("  ✗ ", "red")
         said = outcome(event)
         call = cut(self._call(event.tool_call_id), max(20, self.width - 8 - min(len(said), 60)))
         room = self.width - len(call) - 8
-        self.line(mark + Text(call) + Text(f"  {on_one_line(said, room)}", "dim"))
+        self.line(Text.assemble(mark, call, (f"  {on_one_line(said, room)}", "dim")))
 
     def _asked(self, event: ApprovalRequired) -> None:
         self.line()
         title = describe(event.name, event.arguments, self.width - 24)
-        self.line(Text("  ? ", "bold yellow") + Text(title, "bold") + Text("  needs approval"))
+        self.line(Text.assemble(("  ? ", "bold yellow"), (title, "bold"), "  needs approval"))
         self.line(f"    risk {visible(event.risk)} · {visible(event.reason)}", "dim")
         self.diff(event.diff, DIFF_LINES)
 
@@ -225,7 +237,7 @@ class Screen:
         counted += [f"{self._tokens:,} tokens"] if self._tokens else []
         self.line()
         facts = " · ".join([*counted, f"{seconds:.1f} s"])
-        self.line(Text(how, style) + Text(f"  {facts}", "dim"))
+        self.line(Text.assemble((how, style), (f"  {facts}", "dim")))
 
     # ── the cursor ────────────────────────────────────────────────────────────────────────────
 
@@ -262,7 +274,8 @@ class Screen:
 
 def describe(name: str, arguments: dict[str, Any], width: int) -> str:
     """A call on one line; long values as their size, for the diff has them."""
-    parts = [_argument(key, value) for key, value in arguments.items()]
+    path_first = sorted(arguments.items(), key=lambda argument: argument[0] != "path")
+    parts = [_argument(key, value) for key, value in path_first]
     return on_one_line(" ".join([name, *parts]), width)
 
 

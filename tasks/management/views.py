@@ -14,7 +14,7 @@ from tasks.events import Row
 from tasks.management.terminal import Screen, visible
 
 HOW_TO_ANSWER = """\
-It waits for an answer. Nothing has been done yet.
+It waits for an answer; until then nothing is changed.
 
   manage.py resolve_approval {first} approve
   manage.py resolve_approval {first} reject --comment "why"
