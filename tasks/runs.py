@@ -47,7 +47,7 @@ from tasks import approvals, endings, events, relay, sessions, wiring
 from tasks.endings import Behind, MadeFile, Terminal
 from tasks.events import Appended, FenceLost
 from tasks.models import Task
-from tasks.starting import Begun
+from tasks.starting import Begun, canceller
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
@@ -317,8 +317,7 @@ def release(task_id: UUID, run: int) -> None:
 
 def _cancel(task_id: UUID, run: int, unfinished: Sequence[StoredEvent]) -> None:
     task = Task.objects.select_related("cancel_requested_by").get(pk=task_id)
-    by = task.cancel_requested_by.get_username() if task.cancel_requested_by else ""
-    endings.cancel(task_id, by, run=run, partial=unfinished)
+    endings.cancel(task_id, canceller(task), run=run, partial=unfinished)
 
 
 def _last_sequence(task_id: UUID) -> int:

@@ -62,6 +62,9 @@ def _begin(task_id: UUID, worker: str, started: partial[TaskStarted]) -> Begun |
     reason = may_begin(task, worker)
     if reason is None:
         return None
+    if task.cancel_requested_at is not None:
+        endings.cancel(task_id, canceller(task))
+        return None
     if reason == "recover" and _recoveries(task) >= MAX_RECOVERIES:
         endings.fail(task_id, _GIVEN_UP)
         return None
@@ -71,7 +74,6 @@ def _begin(task_id: UUID, worker: str, started: partial[TaskStarted]) -> Begun |
     frm = [Task.Status(task.status)]
     if not move(task_id, to=Task.Status.RUNNING, frm=frm, run=task.run, **lease(worker), **began):
         return None
-    Task.objects.filter(pk=task_id).update(run=run)
     opening: list[StoredEvent] = [started(run=run, reason=reason)]
     if reason == "recover":
         opening.insert(0, TaskRecovered(reason=_WHY_RECOVERED, previous_worker=previous))
@@ -83,6 +85,11 @@ def _begin(task_id: UUID, worker: str, started: partial[TaskStarted]) -> Begun |
         last_sequence=stored.last_sequence,
         last_position=stored.last_position,
     )
+
+
+def canceller(task: Task) -> str:
+    """Who asked for the end of the task."""
+    return task.cancel_requested_by.get_username() if task.cancel_requested_by else ""
 
 
 def may_begin(task: Task, worker: str) -> str | None:
