@@ -25,7 +25,7 @@ SOCKET_BUFFERS = 8 * MIB
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daphne]:
     """Shared by the tests that leave it as it was."""
     state = tmp_path_factory.mktemp("server")
-    with Daphne(state, application=PROBE, env={"PROBE_PATIENCE": "1"}) as running:
+    with Daphne(state, application=PROBE, env={"PROBE_PATIENCE": "0.4"}) as running:
         yield running
 
 

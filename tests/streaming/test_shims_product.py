@@ -1,0 +1,76 @@
+"""The product's own application under the servers that people start it with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.daphne import Daphne
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daphne]:
+    """Shared by the tests that leave it as it was."""
+    with Daphne(tmp_path_factory.mktemp("product")) as running:
+        yield running
+
+
+def second(server: Daphne, *command: str, **env: str) -> Daphne:
+    """Another one on the same state, not started."""
+    other = Daphne(server.state, command=list(command) or None, env=env)
+    other.log_file = server.state / f"second-{other.port}.log"
+    return other
+
+
+def runserver(*options: str) -> list[str]:
+    return [sys.executable, "manage.py", "runserver", "127.0.0.1:{port}", *options]
+
+
+def test_it_answers_and_holds_the_lock_of_its_database(server: Daphne) -> None:
+    assert httpx.get(f"{server.url}/readyz").status_code == 200
+    lock = server.state / "db.sqlite3.server.lock"
+    assert lock.read_text().splitlines()[0].endswith(f":{server.pid}")
+
+
+@pytest.mark.parametrize(
+    "options", [[], pytest.param(["--noreload"], marks=pytest.mark.long)], ids=["reload", "plain"]
+)
+def test_runserver_beside_it_is_refused(server: Daphne, options: list[str]) -> None:
+    other = second(server, *runserver(*options))
+    other.launch()
+    assert other.wait() == 1
+    last = other.log.splitlines()[-1]
+    assert last.startswith("pilothouse: Another server already serves ")
+    assert f"process {server.pid} on " in last
+    assert "Traceback" not in other.log
+
+
+def test_a_wrong_setting_is_one_sentence(server: Daphne) -> None:
+    other = second(server, PILOTHOUSE_MODE="yes")
+    other.launch()
+    assert other.wait() == 1
+    (line,) = other.log.splitlines()
+    assert line.startswith("pilothouse: PILOTHOUSE_MODE: write ")
+
+
+def test_sigterm_ends_it_in_order_and_forgets_the_holder(tmp_path: Path) -> None:
+    with Daphne(tmp_path) as server:
+        assert server.terminate(8) == 0
+        assert "ERROR" not in server.log
+        assert (tmp_path / "db.sqlite3.server.lock").read_text() == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [[], ["--noreload"]], ids=["reload", "plain"])
+def test_runserver_serves_and_the_next_server_can_follow(
+    tmp_path: Path, options: list[str]
+) -> None:
+    with Daphne(tmp_path, command=runserver(*options)) as server:
+        assert httpx.get(f"{server.url}/readyz").status_code == 200
+        assert server.terminate(8) == 0
+    with Daphne(tmp_path) as server:
+        assert httpx.get(f"{server.url}/readyz").status_code == 200
