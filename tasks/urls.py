@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tasks import signin
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("sign-in/<str:token>", signin.sign_in, name="sign-in"),
+]
