@@ -6,6 +6,7 @@ user may not see does not exist here either.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,21 @@ USAGE = 2
 class Refused(CommandError):
     """One sentence on stderr and exit status 2."""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence, returncode=USAGE)
+    def __init__(self, sentence: str, *, returncode: int = USAGE) -> None:
+        super().__init__(sentence, returncode=returncode)
+
+
+@contextmanager
+def quiet(verbosity: int) -> Iterator[None]:
+    """What runs log at INFO is in the command's own output."""
+    root = logging.getLogger()
+    before = root.level
+    if verbosity < 2:
+        root.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
 
 
 @contextmanager

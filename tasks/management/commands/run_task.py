@@ -6,11 +6,8 @@ approvals and the log are the same, and another process takes over if this one d
 
 from __future__ import annotations
 
-import logging
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, TextIO, cast
 from uuid import UUID
 
@@ -26,7 +23,7 @@ from tasks.events import Row
 from tasks.management.asking import Asker, Keyboard
 from tasks.management.feed import Feed
 from tasks.management.here import Here
-from tasks.management.people import Refused, in_words, the_user, the_workspace
+from tasks.management.people import Refused, in_words, quiet, the_user, the_workspace
 from tasks.management.terminal import Screen
 from tasks.management.views import Json, Outlet, Plain, View
 from tasks.models import Approval, Task, Workspace
@@ -74,7 +71,7 @@ class Command(BaseCommand):
         self.stdout.ending = self.stderr.ending = ""
         self.stderr.style_func = None
         approve = options["approve"] or _default_approve(options["json"])
-        with _quiet(options["verbosity"]), in_words(), Here() as here, here.signals():
+        with quiet(options["verbosity"]), in_words(), Here() as here, here.signals():
             request, workspace = _request(options, approve)
             view, screen = self._view(options["json"])
             created, feed = here.create(request)
@@ -214,16 +211,3 @@ def _note_turn(task_id: UUID, view: View) -> None:
 def _default_approve(as_json: bool) -> str:
     somebody = sys.stdin.isatty() and sys.stdout.isatty()
     return "ask" if somebody and not as_json else "wait"
-
-
-@contextmanager
-def _quiet(verbosity: int) -> Iterator[None]:
-    """What the server logs at INFO is on the screen already."""
-    root = logging.getLogger()
-    before = root.level
-    if verbosity < 2:
-        root.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        root.setLevel(before)
