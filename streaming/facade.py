@@ -7,7 +7,6 @@ person, and `done` behind each terminal event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from streaming.sse import live_frame
 from streaming.views import cursor_of, reader, respond, session_source, stream_view
 from tasks import access
 from tasks.api.schemas import ApprovalOut
-from tasks.models import Approval
+from tasks.models import Approval, Session
 
 
 @stream_view
@@ -48,22 +47,26 @@ class _ChatFrames:
         status = frame.type.removeprefix("task_")
         return live_frame("done", {"task_id": frame.task_id, "status": status}, frame.task_id)
 
-    async def level(self) -> bytes:
+    async def level(self, cursor: int) -> bytes:
         if not self._ask:
             return b""
+        waiting = await sync_to_async(_waiting)(self._session_id, cursor)
+        if waiting is None:
+            return b""
         self._ask = False
-        waiting = await sync_to_async(_waiting)(self._session_id)
         return b"".join(
             live_frame("confirm_required", {"task_id": task_id, "approvals": asked}, task_id)
             for task_id, asked in waiting.items()
         )
 
 
-def _waiting(session_id: UUID) -> dict[str, list[dict[str, Any]]]:
-    """The pending approvals of a session, by task."""
-    rows: Iterable[Approval] = Approval.objects.filter(
-        task__session_id=session_id, status=Approval.Status.PENDING
-    ).select_related("task", "resolved_by")
+def _waiting(session_id: UUID, cursor: int) -> dict[str, list[dict[str, Any]]] | None:
+    """The pending approvals of a session, by task; None when there is more to send before them."""
+    pending = Approval.objects.filter(task__session_id=session_id, status=Approval.Status.PENDING)
+    rows = list(pending.select_related("task", "resolved_by"))
+    # Looked at last: if nothing is stored behind the cursor now, nothing was when rows were read.
+    if Session.objects.get(pk=session_id).last_position > cursor:
+        return None
     waiting: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         waiting.setdefault(str(row.task_id), []).append(ApprovalOut.of(row).model_dump())

@@ -87,8 +87,8 @@ class Extras(Protocol):
         """What follows this stored event at once."""
         ...
 
-    async def level(self) -> bytes:
-        """What to say now that everything stored has been sent."""
+    async def level(self, cursor: int) -> bytes:
+        """What to say now that everything up to `cursor`, all that is known, has been sent."""
         ...
 
 
@@ -203,7 +203,7 @@ class _Follower:
         return sse.HEARTBEAT
 
     async def _next_extra(self) -> bytes:
-        return b"" if self._extras is None else await self._extras.level()
+        return b"" if self._extras is None else await self._extras.level(self._cursor)
 
     # ── the log ───────────────────────────────────────────────────────────────────────────────
 

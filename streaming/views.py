@@ -89,8 +89,23 @@ def cursor_of(request: HttpRequest) -> int:
     )
 
 
-def respond(chunks: AsyncGenerator[bytes, None], what: str) -> StreamingHttpResponse:
-    return StreamingHttpResponse(_logged(chunks, what), headers=HEADERS)
+class EventStream(StreamingHttpResponse):
+    """Gives Django's handler the generator itself, which it closes when the client leaves.
+
+    Django wraps a generator twice and closes only its own wrapper; ours would end some turns of
+    the loop later, when the garbage collector finds it.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(chunks, headers=HEADERS)
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        return self._chunks
+
+
+def respond(chunks: AsyncGenerator[bytes, None], what: str) -> EventStream:
+    return EventStream(_logged(chunks, what))
 
 
 async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenerator[bytes, None]:

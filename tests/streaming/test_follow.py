@@ -151,7 +151,7 @@ async def test_a_block_waits_for_its_event_while_the_reader_asks_for_extras(run:
         def after(self, frame: StoredFrame) -> bytes:
             return b": after %d\n\n" % frame.sequence
 
-        async def level(self) -> bytes:
+        async def level(self, cursor: int) -> bytes:
             self.asked += 1
             if self.asked == 1:
                 run.commit(note())
