@@ -22,6 +22,7 @@ from agent.events import Delta
 from agent.messages import Reply
 from agent.providers import ModelRequest
 from agent.providers.assembler import Assembler
+from agent.providers.client import make_client
 from agent.providers.failures import failure, failure_of, is_error, readable
 from agent.providers.quirks import Quirks, learn
 from agent.providers.reading import BodyReader
@@ -34,6 +35,8 @@ from agent.providers.transport import (
     transport_failure,
 )
 from agent.providers.wire import encoded, request_body
+
+__all__ = ["OpenAIProvider", "Quirks", "make_client"]
 
 MAX_ERROR_BYTES = 64 * 1024
 ERROR_BODY_SECONDS = 10.0
@@ -63,9 +66,9 @@ class OpenAIProvider:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
-        quirks = quirks or Quirks()
-        self.quirks = quirks if stream else quirks.evolve(stream=False)
+        self.quirks = quirks or Quirks()
         """What was known or learnt so far; worth keeping with the model profile."""
+        self._stream = stream
         self._client = client
         self._base_url = base_url.strip()
         self._api_key = api_key.strip()
@@ -80,7 +83,7 @@ class OpenAIProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask once; see `agent.providers.Provider`."""
-        quirks = self.quirks
+        quirks = self.quirks.evolve(stream=self.quirks.stream and self._stream)
         body = request_body(request, self.model, quirks, self._options)
         try:
             async with aclosing(self._attempt(request, body)) as items:
@@ -199,7 +202,8 @@ class OpenAIProvider:
         learnt = None
         if error.status in _LEARNABLE and error.code in _ABOUT_THE_REQUEST:
             learnt = learn(sent, str(error), body)
-            self.quirks = learnt or self.quirks
+        if learnt is not None:
+            self.quirks.adopt(sent, learnt)
         return type(error)(
             self._scrub(str(error)),
             code=error.code,

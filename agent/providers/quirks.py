@@ -14,8 +14,8 @@ import msgspec
 NO_CONTENT_FILLER = "…"
 
 
-class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How requests to this server differ from the usual."""
+class Quirks(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How requests to this server differ from the usual. Shared by all who ask one server."""
 
     stream: bool = True
     """False when the server cannot stream."""
@@ -38,6 +38,14 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def evolve(self, **changes: Any) -> Quirks:
         return msgspec.structs.replace(self, **changes)
+
+    def adopt(self, before: Quirks, after: Quirks) -> None:
+        """Take over what was learnt; others may have learnt something else meanwhile."""
+        self.dropped = tuple(dict.fromkeys((*self.dropped, *after.dropped)))
+        self.renamed = {**self.renamed, **after.renamed}
+        for name in ("stream", "empty_content", "reasoning_field", "system_role", "short_ids"):
+            if getattr(after, name) != getattr(before, name):
+                setattr(self, name, getattr(after, name))
 
 
 _MESSAGE_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
