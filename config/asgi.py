@@ -53,7 +53,7 @@ class Background:
         settings, worker = conf(), worker_name()
         lock = await asyncio.to_thread(_lock, worker)
         async with AsyncExitStack() as held:
-            held.callback(lock.release)
+            held.push_async_callback(asyncio.to_thread, lock.release)
             held.push_async_callback(self._handler.close, LANES_SECONDS)
             hub.attach(asyncio.get_running_loop(), settings.delta_flush_ms / 1000)
             held.callback(hub.detach)
@@ -76,7 +76,7 @@ async def _drain(runner: Runner, lock: server_lock.ServerLock, seconds: float) -
     try:
         async with asyncio.timeout(seconds + DRAIN_GRACE_SECONDS):
             await runner.drain(seconds)
-        lock.forget()
+        await asyncio.to_thread(lock.forget)
     except TimeoutError:
         logger.error("Not every run ended within %s s; the next server takes over", seconds)
 

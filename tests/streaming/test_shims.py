@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,7 +18,7 @@ from streaming.asgi.body import BodyLimit
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
 from streaming.asgi.lifetime import Lifetime, StartError
-from streaming.asgi.pressure import BackPressure
+from streaming.asgi.pressure import BackPressure, Pressure
 from streaming.asgi.wire import App, Message, Receive, Scope, Send
 from tests.support import probe
 
@@ -87,7 +89,7 @@ async def test_fifty_sync_views_with_async_inside_finish_on_four_threads(
 
 async def test_a_blocked_lane_holds_nobody_else_up(lanes: LaneHandler) -> None:
     async with client(lanes) as http:
-        blocked = asyncio.create_task(http.get("/sleep", params={"seconds": 2}))
+        blocked = asyncio.create_task(http.get("/sleep", params={"seconds": 1}))
         await asyncio.sleep(0.2)
         answers = [await http.get("/sync") for _ in range(5)]
         assert not blocked.done()
@@ -360,3 +362,46 @@ async def test_on_a_server_with_back_pressure_of_its_own_nothing_is_wrapped() ->
     send = peer.send
     await BackPressure(app)(dict(SCOPE), peer.receive, send)
     assert seen == [send]
+
+
+class Transport:
+    """What the shim reads of Twisted's transport; the test plays the client."""
+
+    def __init__(self) -> None:
+        self.dataBuffer, self.offset, self._tempDataLen = b"", 0, 0
+        self.cut = False
+
+    def abortConnection(self) -> None:  # noqa: N802 - Twisted's name
+        self.cut = True
+
+
+async def under_daphne(transport: Transport, pressure: Pressure, pieces: int) -> None:
+    """Sends pieces of 100 kB the way that Daphne has them sent."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(pieces):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+
+    async def reply(protocol: object, message: Message) -> None:
+        transport._tempDataLen += len(message["body"])
+
+    protocol = SimpleNamespace(channel=SimpleNamespace(transport=transport))
+    await BackPressure(app, pressure)(dict(SCOPE), Peer().receive, partial(reply, protocol))
+
+
+async def test_a_client_who_takes_nothing_is_cut_when_patience_ends() -> None:
+    transport = Transport()
+    await under_daphne(transport, Pressure(limit=250_000, patience=0.05, poll=0.01), 3)
+    assert transport.cut
+
+
+async def test_a_client_who_takes_little_by_little_is_waited_for() -> None:
+    transport = Transport()
+    pressure = Pressure(limit=250_000, patience=0.5, poll=0.01)
+    sending = asyncio.create_task(under_daphne(transport, pressure, 5))
+    for _ in range(50):
+        await asyncio.sleep(0.02)
+        assert transport._tempDataLen <= 350_000
+        transport._tempDataLen = max(0, transport._tempDataLen - 10_000)
+    await sending
+    assert not transport.cut

@@ -156,7 +156,7 @@ application = Lifetime(
     start=start,
     stop=stop,
     stopping=exchanges.begin_draining,
-    exit_within=settings.PILOTHOUSE.drain_seconds + 2.5,
+    exit_within=float(os.environ.get("PROBE_EXIT", "8")),
 )
 application.attach_to_daphne()
 bound_daphne()
