@@ -18,7 +18,7 @@ from agent import beneath
 from agent.beneath import MAX_LINKS, by_kernel, by_steps
 from agent.errors import PathRefused, TargetChanged
 from agent.paths import MAX_DEPTH
-from agent.workspace import ABSENT, MAX_WRITE_BYTES, Workspace
+from agent.workspace import ABSENT, MAX_WRITE_BYTES, Workspace, _seen
 
 PATHS = json.loads((Path(__file__).parent / "data" / "jail_paths.json").read_text())
 REFUSED = (PathRefused, OSError)
@@ -311,6 +311,14 @@ def test_a_walk_survives_a_directory_that_it_may_not_enter(tmp_path):
     found = Workspace(tmp_path / "ws", opener).walk(".", max_depth=3, max_entries=10)
     assert [entry.path for entry in found.entries] == ["gone", "stays", "stays/x"]
     assert not found.complete
+
+
+def test_a_file_deleted_while_it_is_listed_is_left_out(tmp_path):
+    (tmp_path / "brief").touch()
+    with os.scandir(tmp_path) as entries:
+        found = next(entries)
+    (tmp_path / "brief").unlink()
+    assert _seen(".", found) is None
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────
