@@ -64,7 +64,7 @@ class Asker:
         long = len(event.diff.splitlines()) > DIFF_LINES
         whole = " · d = whole diff" if long else ""
         while True:
-            answer = self._line(f"  Approve? y = yes · n = no{whole} · l = later: ", wanted)
+            answer = self._choice(f"  Approve? y = yes · n = no{whole} · l = later: ", wanted)
             if answer is None or answer in LATER:
                 return None
             if answer in YES:
@@ -80,7 +80,7 @@ class Asker:
         )
         prompt = "  Did it happen? d = done · t = try again · n = neither, give it up · l = later: "
         while True:
-            answer = self._line(prompt, wanted)
+            answer = self._choice(prompt, wanted)
             if answer is None or answer in LATER:
                 return None
             if answer in {"d", "done"}:
@@ -91,13 +91,16 @@ class Asker:
                 return self._reject(wanted)
 
     def _reject(self, wanted: Callable[[], bool]) -> Reply | None:
-        self._screen.question("  Why? (the agent reads it; may be empty): ")
-        comment = self._keyboard.line(wanted)
+        comment = self._line("  Why? (the agent reads it; may be empty): ", wanted)
         return None if comment is None else Reply(decision="reject", comment=comment)
+
+    def _choice(self, prompt: str, wanted: Callable[[], bool]) -> str | None:
+        line = self._line(prompt, wanted)
+        return None if line is None else line.lower()
 
     def _line(self, prompt: str, wanted: Callable[[], bool]) -> str | None:
         self._screen.question(prompt)
         line = self._keyboard.line(wanted)
-        if line is None:
-            self._screen.line()
-        return None if line is None else line.lower()
+        if line is not None:
+            self._screen.answered()
+        return line

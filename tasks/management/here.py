@@ -17,6 +17,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
+from asgiref.sync import sync_to_async
+from django.db import connections
+
 from tasks import decisions, service
 from tasks.approvals import Reply
 from tasks.conf import conf
@@ -51,6 +54,7 @@ class Here:
         seconds = conf().drain_seconds if self.terminated else 0
         if self._runner is not None:
             self._call(self._runner.drain(seconds))
+        self._call(sync_to_async(connections.close_all)())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())

@@ -103,6 +103,11 @@ class Screen:
         self._settle()
         self.console.print(Text(text, style="bold"), end="", soft_wrap=True)
         self.console.file.flush()
+        self._open_line = True
+
+    def answered(self) -> None:
+        """The person ended the question's line; behind a pipe nobody did."""
+        self._open_line = not self.console.is_terminal
 
     # ── one method per event ──────────────────────────────────────────────────────────────────
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Protocol, TextIO
 from uuid import UUID
+
+from django.core.management.base import OutputWrapper
 
 from agent.events import ApprovalRequired, LiveEvent, payload_of
 from tasks import events
@@ -14,7 +17,7 @@ from tasks.events import Row
 from tasks.management.terminal import Screen, visible
 
 HOW_TO_ANSWER = """\
-It waits for an answer; until then nothing is changed.
+It waits for an answer{until}; before it nothing is changed.
 
   manage.py resolve_approval {first} approve
   manage.py resolve_approval {first} reject --comment "why"
@@ -22,15 +25,21 @@ It waits for an answer; until then nothing is changed.
 Then the task goes on: by itself where a server runs, else with  manage.py recover_tasks"""
 
 
+def _how_to_answer(question: ApprovalRequired) -> str:
+    expires = datetime.fromisoformat(question.expires_at) if question.expires_at else None
+    until = f" until {expires:%H:%M} UTC" if expires else ""
+    return HOW_TO_ANSWER.format(first=question.approval_id, until=until)
+
+
 class Outlet:
     """An output whose reader may go away: a task does not end because nobody looks any more."""
 
-    def __init__(self, out: Any) -> None:
+    def __init__(self, out: OutputWrapper) -> None:
         self._out = out
 
     def write(self, text: str) -> int:
         try:
-            self._out.write(text)
+            self._out.write(text, style_func=str, ending="")  # as it is
         except BrokenPipeError:
             self._lose()
         return len(text)
@@ -86,7 +95,7 @@ class Plain:
 
     def left_open(self, questions: Sequence[ApprovalRequired]) -> None:
         self.screen.line()
-        self.screen.line(HOW_TO_ANSWER.format(first=questions[0].approval_id))
+        self.screen.line(_how_to_answer(questions[0]))
 
 
 class Json:
@@ -113,7 +122,7 @@ class Json:
         self._notes.line(text)
 
     def left_open(self, questions: Sequence[ApprovalRequired]) -> None:
-        self._notes.line(HOW_TO_ANSWER.format(first=questions[0].approval_id))
+        self._notes.line(_how_to_answer(questions[0]))
 
     def _line(self, text: str) -> None:
         self._out.write(text + "\n")

@@ -68,8 +68,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        self.stdout.ending = self.stderr.ending = ""
-        self.stderr.style_func = None
         approve = options["approve"] or _default_approve(options["json"])
         with quiet(options["verbosity"]), in_words(), Here() as here, here.signals():
             request, workspace = _request(options, approve)
