@@ -262,11 +262,8 @@ class CallDesk:
         return _finished(call, result.ok, content, result.details, took)
 
     def _is_repeat(self, call: Call, content: str) -> bool:
-        if self._transcript.repeats(call) < REPEATS_NOTED - 1:
-            return False
-        earlier = [c for c in self._transcript.calls.values() if c.result and c is not call]
-        last = earlier[-1].result
-        return last is not None and last.content.removesuffix(REPEATED) == content
+        enough = self._transcript.repeats(call) >= REPEATS_NOTED - 1
+        return enough and self._transcript.repeated_result(call) == content
 
 
 def _settled(call: Call) -> Settle | None:

@@ -343,10 +343,10 @@ class Transcript:
         )
 
     def rejections(self, call: Call) -> int:
-        """How often a person said no to exactly this call."""
+        """How often a person said no to exactly this call in this task."""
         return sum(
             1
-            for other in self.calls.values()
+            for other in self.current_calls
             if other.answer is not None
             and other.answer.kind == "call"
             and other.answer.status == "rejected"
@@ -355,8 +355,7 @@ class Transcript:
 
     def repeats(self, call: Call) -> int:
         """How many finished calls right before `call` were the same with the same result."""
-        earlier = [other for other in self.calls.values() if other.result is not None]
-        earlier = [other for other in earlier if other is not call]
+        earlier = self._finished_before(call)
         count = 0
         for other in reversed(earlier):
             if other.key != call.key or not _same_outcome(other, earlier[-1]):
@@ -365,6 +364,17 @@ class Transcript:
             if other.answer is not None and other.answer.kind == "limit":
                 break
         return count
+
+    def repeated_result(self, call: Call) -> str | None:
+        """What the calls that `repeats` counts brought; None when there is none."""
+        earlier = self._finished_before(call)
+        result = earlier[-1].result if earlier else None
+        return None if result is None else result.content.removesuffix(REPEATED)
+
+    def _finished_before(self, call: Call) -> list[Call]:
+        return [
+            other for other in self.current_calls if other.result is not None and other is not call
+        ]
 
     # ── endings ──────────────────────────────────────────────────────────────────────────────
 
@@ -399,8 +409,7 @@ def _same_outcome(one: Call, other: Call) -> bool:
     return (
         one.result is not None
         and other.result is not None
-        and one.result.details.get("outcome", one.result.content)
-        == other.result.details.get("outcome", other.result.content)
+        and one.result.content.removesuffix(REPEATED) == other.result.content.removesuffix(REPEATED)
     )
 
 

@@ -110,14 +110,13 @@ class Models:
         if self._client is None:
             self._client = make_client()
         # What a server refused once is not sent to it again, by any run of this process.
-        learnt = self._quirks.setdefault(
-            (settings.llm_base_url, settings.llm_model), Quirks(stream=settings.llm_stream)
-        )
+        learnt = self._quirks.setdefault((settings.llm_base_url, settings.llm_model), Quirks())
         return OpenAIProvider(
-            client=self._client,
+            self._client,
             base_url=settings.llm_base_url,
             model=settings.llm_model,
             api_key=settings.llm_api_key,
+            stream=settings.llm_stream,
             quirks=learnt,
             connect_seconds=settings.llm_connect_seconds,
             first_byte_seconds=settings.llm_first_byte_seconds,

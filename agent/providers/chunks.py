@@ -73,6 +73,8 @@ def decode(payload: bytes) -> Chunk | None:
 
     Raises ProviderIncomplete when it is a damaged one: text would be missing.
     """
+    if payload[:1] != b"{" and payload.lstrip()[:1] not in (b"{", b"["):
+        return None
     try:
         chunk = _typed.decode(payload)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -89,7 +91,7 @@ def _loose(payload: bytes) -> Chunk | None:
         return of_object(value) if isinstance(value, dict) else None
     except (ValueError, RecursionError):
         if not text.startswith(("{", "[{")):
-            return None
+            return None  # `[DONE]`
         raise ProviderIncomplete(
             "The model's server sent a damaged piece of the reply.", code="provider_incomplete"
         ) from None
