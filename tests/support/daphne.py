@@ -116,9 +116,13 @@ class Daphne:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(self.url + self._ready, timeout=2).status_code == 200
+            status = httpx.get(self.url + self._ready, timeout=2).status_code
         except httpx.TransportError:
             return False
+        if status == 404:  # waiting would not help
+            self.kill9()
+            raise RuntimeError(f"the server knows no {self._ready}")
+        return status == 200
 
 
 def daphne_command(application: str) -> list[str]:
