@@ -11,6 +11,7 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from tasks import access, decisions
+from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.errors import body_of
 from tasks.api.identity import Identity, who
@@ -76,8 +77,11 @@ async def resolve_many(request: HttpRequest, payload: BatchIn) -> Status[Any]:
 
 @router.get("/{approval_id}", response=answers(200, ApprovalOut, 404))
 async def read_approval(request: HttpRequest, approval_id: str) -> ApprovalOut:
-    rows = _related(access.visible_approvals(who(request)))
-    return ApprovalOut.of(await sync_to_async(access.find)(rows, approval_id, "approval"))
+    return await sync_to_async(_card)(who(request), approval_id)
+
+
+def _card(principal: Principal, approval_id: str) -> ApprovalOut:
+    return ApprovalOut.of(access.find_approval(principal, approval_id))
 
 
 @router.post("/{approval_id}/resolve", auth=decides, response=answers(202, ResolvedOut, 404, 409))

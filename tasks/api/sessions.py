@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from asgiref.sync import sync_to_async
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
@@ -65,7 +65,7 @@ async def list_sessions(
     limit: Limit = DEFAULT_LIMIT,
 ) -> SessionList:
     """The sessions that you may see, the last active first."""
-    rows = _related(access.visible_sessions(who(request)).filter(archived=archived))
+    rows = access.visible_sessions(who(request)).filter(archived=archived).select_related("owner")
     items, following = await sync_to_async(paging.page)(rows, "updated_at", cursor, limit)
     return SessionList(items=[SessionOut.of(row) for row in items], next=following)
 
@@ -143,7 +143,7 @@ async def list_session_events(
 def _events(
     principal: Principal, session_id: str, after: int, before: int | None, limit: int
 ) -> bytes:
-    session = access.find(access.visible_sessions(principal), session_id, "session")
+    session = access.find_session(principal, session_id)
     found = events.page_session(session.id, after, limit + 1, before)
     more = len(found) > limit
     rows = found[:limit] if before is None else found[-limit:]
@@ -151,13 +151,12 @@ def _events(
     return paging.numbered([events.wire_body(row) for row in rows], edge)
 
 
-def _related(rows: QuerySet[Session]) -> QuerySet[Session]:
-    return rows.select_related("owner")
-
-
 async def _read(principal: Principal, session_id: object) -> SessionOut:
-    rows = _related(access.visible_sessions(principal))
-    return SessionOut.of(await sync_to_async(access.find)(rows, session_id, "session"))
+    return await sync_to_async(_card)(principal, session_id)
+
+
+def _card(principal: Principal, session_id: object) -> SessionOut:
+    return SessionOut.of(access.find_session(principal, session_id))
 
 
 @workspaces.get("", response=answers(200, WorkspaceList))

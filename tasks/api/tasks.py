@@ -134,7 +134,7 @@ async def list_events(
 
 
 def _events(principal: Principal, task_id: str, after: int, limit: int) -> bytes:
-    task = access.find(access.visible_tasks(principal), task_id, "task")
+    task = access.find_task(principal, task_id)
     found = events.page(task.id, after, limit + 1)
     rows = found[:limit]
     following = rows[-1].sequence if len(found) > limit else None
@@ -148,7 +148,7 @@ async def read_event(request: HttpRequest, task_id: str, sequence: str) -> HttpR
 
 
 def _event(principal: Principal, task_id: str, sequence: str) -> bytes:
-    task = access.find(access.visible_tasks(principal), task_id, "task")
+    task = access.find_task(principal, task_id)
     exists = sequence.isascii() and sequence.isdecimal() and len(sequence) < 19
     row = events.one(task.id, int(sequence)) if exists else None
     if row is None:

@@ -8,27 +8,30 @@ from datetime import timedelta
 from http.cookies import SimpleCookie
 from io import StringIO
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import Model
 from django.http import HttpRequest
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from tasks import access
 from tasks.errors import Forbidden, Invalid, NotFound, NotIdentified
-from tasks.models import ApiToken
+from tasks.models import ApiToken, Approval, Member, Session, Task, Workspace
 from tests.support.people import (
     House,
     let_decide_everywhere,
+    make_approval,
     make_house,
     principal,
 )
-from tests.support.rows import make_session, make_task
+from tests.support.rows import make_session, make_task, make_user, make_workspace
 
 pytestmark = pytest.mark.django_db
 
@@ -98,13 +101,13 @@ def test_spoilt_token_is_nobody_and_ends_streams(
 ) -> None:
     token = access.issue_token(house.alice)
     who = access.identify_now(with_token(token))
-    assert access._still_valid(who)
+    assert access.still_valid_now(who)
 
     spoil(ApiToken.objects.get())
 
     with pytest.raises(NotIdentified):
         access.identify_now(with_token(token))
-    assert not access._still_valid(who)
+    assert not access.still_valid_now(who)
 
 
 @pytest.mark.parametrize("token", ["", "ph_", "ph_unknown", "é", "x" * 10_000])
@@ -170,7 +173,7 @@ def test_cookie_identifies_its_user(house: House) -> None:
 
     assert (who.user_id, who.token_id) == (house.alice.pk, None)
     assert who.session_key
-    assert access._still_valid(who)
+    assert access.still_valid_now(who)
 
 
 def test_no_cookie_is_nobody() -> None:
@@ -194,7 +197,7 @@ def test_logout_ends_streams(house: House) -> None:
 
     client.logout()
 
-    assert not access._still_valid(who)
+    assert not access.still_valid_now(who)
 
 
 @pytest.mark.parametrize("change", ["password", "inactive"])
@@ -206,7 +209,7 @@ def test_changed_account_ends_streams(house: House, change: str) -> None:
     house.alice.is_active = change != "inactive"
     house.alice.save()
 
-    assert not access._still_valid(who)
+    assert not access.still_valid_now(who)
     with pytest.raises(NotIdentified):
         access.identify_now(request)
 
@@ -273,6 +276,60 @@ def test_roles(house: House, name: str, sees: bool, writes: bool, decides: bool)
     assert access.visible_sessions(who, access.WRITERS).exists() is writes
     assert access.visible_tasks(who, access.WRITERS).exists() is writes
     assert access.visible_approvals(who, access.APPROVERS).exists() is decides
+
+
+def finds(find: Callable[..., Model], who: access.Principal, row: Model, roles: Any) -> bool:
+    try:
+        return find(who, row.pk, roles) == row
+    except NotFound:
+        return False
+
+
+def test_one_row_is_judged_like_many(house: House) -> None:
+    """Both forms of the rule, for everybody, every role and objects with different owners."""
+    guest = make_session(house.workspace, owner=house.bob)
+    away = make_session(make_workspace(house.charlie), owner=house.vera)
+    for session in (guest, away):
+        make_approval(make_task(session))
+    make_task(guest)
+    gone = make_session(house.workspace, hidden=True)
+    make_approval(make_task(gone))
+    let_decide_everywhere(house.charlie)
+    root = make_user("root", is_superuser=True)
+    tables = {
+        Workspace: (access.visible_workspaces, access.find_workspace),
+        Session: (access.visible_sessions, access.find_session),
+        Task: (access.visible_tasks, access.find_task),
+        Approval: (access.visible_approvals, access.find_approval),
+    }
+    for user in (house.alice, house.bob, house.vera, house.dora, house.charlie, root):
+        who = principal(user)
+        for roles in (frozenset(Member.Role), access.WRITERS, access.APPROVERS):
+            for model, (visible, find) in tables.items():
+                several = set(visible(who, roles))
+                for row in model._default_manager.all():
+                    assert finds(find, who, row, roles) is (row in several), (user, roles, row)
+
+
+@pytest.mark.parametrize("by", ["user", "group", "superuser", "nothing", "another permission"])
+def test_right_to_decide_everywhere_is_djangos(house: House, by: str) -> None:
+    right = Permission.objects.get(codename="resolve_approval")
+    group = Group.objects.create(name="deciders")
+    house.charlie.groups.add(group)
+    if by == "user":
+        house.charlie.user_permissions.add(right)
+    elif by == "group":
+        group.permissions.add(right)
+    elif by == "superuser":
+        User.objects.filter(pk=house.charlie.pk).update(is_superuser=True)
+    elif by == "another permission":
+        house.charlie.user_permissions.add(Permission.objects.get(codename="change_approval"))
+
+    user = User.objects.get(pk=house.charlie.pk)
+    by_token = access.identify_now(with_token(access.issue_token(user)))
+
+    assert by_token.decides_everywhere is user.has_perm("tasks.resolve_approval")
+    assert access.principal_of(user).decides_everywhere is by_token.decides_everywhere
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,109 @@
+"""API tokens: made once, found by their hash.
+
+Finding one is a part of every request. It is one statement, and it never waits for the database's
+writer: `last_used_at` is written at most once a minute, and not at all while somebody else writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from tasks.access.principal import SCOPES
+from tasks.errors import Invalid
+from tasks.models import ApiToken
+
+PREFIX = "ph_"
+RANDOM_BYTES = 32
+TOKEN_USED_EVERY = timedelta(minutes=1)
+"""How exact `last_used_at` is."""
+
+# Written out: building this statement anew costs the ORM more than executing it.
+_FIND = f"""
+    SELECT token.*, person.username AS person_name, person.is_staff AS person_is_staff,
+           person.is_superuser AS person_is_superuser
+    FROM {ApiToken._meta.db_table} token
+    JOIN {User._meta.db_table} person ON person.id = token.user_id
+    WHERE person.is_active AND token.revoked_at IS NULL AND token."""  # noqa: S608 - names of tables
+
+
+def by_digest(digest: str) -> ApiToken | None:
+    """A good token, with its user's `person_name`, `person_is_staff` and `person_is_superuser`.
+
+    None when it is unknown, expired or revoked, or its user deactivated.
+    """
+    return _good(ApiToken.objects.raw(f"{_FIND}digest = %s", [digest]))
+
+
+def by_id(token_id: int) -> ApiToken | None:
+    return _good(ApiToken.objects.raw(f"{_FIND}id = %s", [token_id]))
+
+
+def _good(found: Iterable[ApiToken]) -> ApiToken | None:
+    for row in found:
+        if row.expires_at is None or row.expires_at > timezone.now():
+            return row
+    return None
+
+
+def note_use(token: ApiToken) -> None:
+    now = timezone.now()
+    if token.last_used_at is not None and now - token.last_used_at < TOKEN_USED_EVERY:
+        return
+    try:
+        with _without_waiting():
+            ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    except OperationalError:  # somebody is writing; the next request tries again
+        return
+
+
+@contextmanager
+def _without_waiting() -> Iterator[None]:
+    """SQLite has one lock for all writes: whoever only reads must not queue for it."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        (patience,) = cursor.fetchone()
+        cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            yield
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {int(patience)}")
+
+
+def issue_token(
+    user: AbstractBaseUser,
+    name: str = "",
+    expires: datetime | None = None,
+    scopes: Iterable[str] = SCOPES,
+) -> str:
+    """A new token. This is the only time that it can be read: the row keeps its hash."""
+    wanted = set(scopes)
+    if not wanted or not wanted <= set(SCOPES):
+        raise Invalid("invalid", f"Scopes are some of {', '.join(SCOPES)}.")
+    if expires is not None and expires <= timezone.now():
+        raise Invalid("invalid", "A token must expire in the future.")
+    token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    ApiToken.objects.create(
+        user_id=user.pk,
+        name=name,
+        prefix=token[:10],
+        digest=digest_of(token),
+        scopes=[scope for scope in SCOPES if scope in wanted],
+        expires_at=expires,
+    )
+    return token
+
+
+def digest_of(token: str) -> str:
+    """What the database knows of a token. 256 random bits need no salt, and an index finds it."""
+    return hashlib.sha256(token.encode()).hexdigest()
