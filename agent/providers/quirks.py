@@ -91,7 +91,7 @@ def learn(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
 
 
 def _field(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
-    sent = [name for name in body if name not in _REQUIRED]
+    sent = [name for name in body if name not in _REQUIRED and len(name) > 2]
     sent += [name for name in _MESSAGE_FIELDS if _was_sent(name, body)]
     for name in sent:
         if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said):
