@@ -62,7 +62,7 @@ async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
     task = await access.visible_task(principal, task_id)
     cursor = cursor_of(request)
     if task.status in Task.TERMINAL and cursor >= task.last_sequence:
-        return HttpResponse(status=204)
+        return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
     await _ring(task)
     return respond(follow(_task_source(principal, task.pk), cursor), f"task {task.pk}")
 

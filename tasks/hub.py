@@ -287,13 +287,14 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def ring(self, topic: Topic, loop: asyncio.AbstractEventLoop | None, *, now: bool) -> None:
-        if not topic.bells or topic in self._waiting:
-            return
         if loop is None or not self._seconds:
             topic.ring()
             return
+        if not topic.bells or (topic in self._waiting and not now):
+            return
         self._earn(loop.time())
         if now or self._credit > 0:
+            self._waiting.pop(topic, None)
             self._spend(topic)
             return
         self._waiting[topic] = None

@@ -10,10 +10,12 @@ import pytest
 from agent.events import (
     AgentCompleted,
     AssistantDelta,
+    AssistantMessageAdded,
     ErrorInfo,
     ModelCallRetried,
     ModelCallStarted,
     StoredEvent,
+    TaskCancelled,
     TaskCompleted,
     TaskStarted,
     ToolCallFinished,
@@ -226,6 +228,25 @@ async def test_a_stored_text_completes_what_the_deltas_left_out(run: Run) -> Non
     }
     run.drop_blocks()
     await finish(run, client)
+
+
+async def test_a_cancelled_reply_keeps_what_was_watched_and_ends_the_stream(run: Run) -> None:
+    clients = [Client(run.source()), Client(run.source())]
+    run.delta("a", "ten words, then ")
+    run.delta("call", '{"path": "a.t', "tool_call")
+    await settle()
+    clients[1].going.clear()
+    run.delta("a", "silence")
+    partial = AssistantMessageAdded(
+        step=1, block_id="a", text="ten words, then silence", partial=True
+    )
+    run.commit(partial, TaskCancelled(by="alice"))
+    run.end()
+    clients[1].going.set()
+    await asyncio.gather(*(client.task for client in clients))
+    for client in clients:
+        assert client.reader.ids == [1, 2, 3, 4]
+        assert client.reader.open_blocks == {}
 
 
 async def test_a_slow_reader_gets_bigger_pieces_and_loses_nothing(run: Run) -> None:

@@ -30,7 +30,7 @@ from agent.events import (
 )
 from streaming.asgi.lanes import LANES, LaneHandler
 from streaming.views import respond
-from tasks import events
+from tasks import events, relay
 from tasks.conf import conf
 from tasks.hub import hub
 from tasks.models import ApiToken, Approval, Session, Task
@@ -185,7 +185,7 @@ async def test_a_stream_follows_a_task_to_its_end(open_: Open, task: Task) -> No
     await stream.until(lambda s: s.reader.ids == [1])
     hub.running(str(task.pk), str(task.session_id), 1, 1)
     delta = AssistantDelta(step=1, block_id="a", offset=0, delta="Hel")
-    hub.live(str(task.pk), str(task.session_id), delta)
+    relay.publish(str(task.pk), str(task.session_id), delta)
     await stream.until(lambda s: "assistant_delta" in s.types)
     await store(task, AssistantMessageAdded(step=1, block_id="a", text="Hello"))
     await finish(task)
