@@ -23,10 +23,9 @@ def test_two_events_in_one_read():
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_each_line_end_of_the_standard(end):
-    assert parse(b"data: a" + end + b"data: b" + end + end + b"data: c" + end + end) == [
-        b"a\nb",
-        b"c",
-    ]
+    stream = b"data: a" + end + b"data: b" + end + end + b"data: c" + end + end
+    assert parse(stream) == [b"a\nb", b"c"]
+    assert parse(*(bytes([byte]) for byte in stream)) == [b"a\nb", b"c"]
 
 
 def test_nothing_else_ends_a_line():
