@@ -73,12 +73,11 @@ async def list_sessions(
 @router.get("/running", response=answers(200, RunningList))
 async def running_sessions(request: HttpRequest) -> RunningList:
     """What is not finished, in every session that you may see."""
-    rows = access.visible_tasks(who(request)).filter(status__in=Task.OPEN)
-    found = rows.order_by("session_id", "first_position")[: paging.MAX_LIMIT]
+    found = await sync_to_async(access.open_tasks)(who(request))
     return RunningList(
         items=[
             RunningOut(session_id=str(task.session_id), task_id=str(task.id), status=task.status)
-            async for task in found
+            for task in found
         ]
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from http.cookies import SimpleCookie
@@ -19,6 +20,7 @@ from django.db import connection
 from django.db.models import Model
 from django.http import HttpRequest
 from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks import access
@@ -296,6 +298,7 @@ def test_one_row_is_judged_like_many(house: House) -> None:
     make_approval(make_task(gone))
     let_decide_everywhere(house.charlie)
     root = make_user("root", is_superuser=True)
+    Task.objects.filter(session=away).update(status=Task.Status.FAILED)
     tables = {
         Workspace: (access.visible_workspaces, access.find_workspace),
         Session: (access.visible_sessions, access.find_session),
@@ -304,11 +307,24 @@ def test_one_row_is_judged_like_many(house: House) -> None:
     }
     for user in (house.alice, house.bob, house.vera, house.dora, house.charlie, root):
         who = principal(user)
+        unfinished = access.visible_tasks(who).filter(status__in=Task.OPEN)
+        assert Counter(access.open_tasks(who)) == Counter(unfinished)
         for roles in (frozenset(Member.Role), access.WRITERS, access.APPROVERS):
             for model, (visible, find) in tables.items():
                 several = set(visible(who, roles))
                 for row in model._default_manager.all():
                     assert finds(find, who, row, roles) is (row in several), (user, roles, row)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plan")
+def test_open_tasks_are_found_by_their_index(house: House) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        access.open_tasks(principal(house.alice))
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN QUERY PLAN " + captured[-1]["sql"])
+        plan = " ".join(row[3] for row in cursor.fetchall())
+
+    assert "task_open" in plan
 
 
 @pytest.mark.parametrize("by", ["user", "group", "superuser", "nothing", "another permission"])
