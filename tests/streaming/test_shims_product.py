@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.daphne import Daphne
+from tests.support.daphne import Daphne, manage, migrated
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +58,31 @@ def test_a_wrong_setting_is_one_sentence(server: Daphne) -> None:
     assert line.startswith("pilothouse: PILOTHOUSE_MODE: write ")
 
 
-def test_sigterm_ends_it_in_order_and_forgets_the_holder(tmp_path: Path) -> None:
-    with Daphne(tmp_path) as server:
-        assert server.terminate(8) == 0
+PEOPLE = """
+from pathlib import Path
+from tests.support.people import make_house
+from tests.support.rows import make_session
+house = make_house(Path({folder!r}))
+print(make_session(house.workspace).pk)
+"""
+
+
+def test_sigterm_ends_its_streams_and_itself_and_forgets_the_holder(tmp_path: Path) -> None:
+    migrated(tmp_path)
+    folder = str(tmp_path / "desk")
+    session = manage(tmp_path, "shell", "-v0", "-c", PEOPLE.format(folder=folder)).split()[-1]
+    token = manage(tmp_path, "create_token", "alice").split()[-1]
+    with Daphne(tmp_path) as server, ExitStack() as stack:
+        headers = {"Authorization": f"Bearer {token}"}
+        http = stack.enter_context(httpx.Client(headers=headers, timeout=20))
+        url = f"{server.url}/api/sessions/{session}/stream"
+        answers = [stack.enter_context(http.stream("GET", url)) for _ in range(5)]
+        streams = [answer.iter_raw() for answer in answers]
+        assert all(b"connected" in next(stream) for stream in streams)
+        server.process.terminate()
+        rest = b"".join(b"".join(stream) for stream in streams)
+        assert server.wait(8) == 0
+        assert b"event: task_" not in rest
         assert "ERROR" not in server.log
         assert (tmp_path / "db.sqlite3.server.lock").read_text() == ""
 
