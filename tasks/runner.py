@@ -83,6 +83,7 @@ class Runner:
         """Take over what the previous server of this database held, then watch."""
         if previous_worker is not None:
             await writer.run(partial(_disown, previous_worker))
+        await asyncio.to_thread(self._models.prepare)
         self._watcher = self._spawn(self._watch(), "runs.watcher")
         self.wake()
 

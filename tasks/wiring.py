@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +20,7 @@ from agent.budget import Limits
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import system_prompt
 from agent.providers import Provider
+from agent.providers.client import prepare_tls
 from agent.providers.demo import demo_provider
 from agent.providers.openai import OpenAIProvider, Quirks, make_client
 from agent.toolbox import Toolbox
@@ -28,6 +30,8 @@ from tasks.conf import Conf, conf
 from tasks.models import Task
 from tasks.models import Workspace as WorkspaceRow
 
+TOOL_THREADS = 16
+"""Plain tools that run at once, over all runs of this process."""
 UNATTENDED = frozenset({Task.Trigger.WEBHOOK, Task.Trigger.CRON})
 
 
@@ -66,7 +70,7 @@ def kit_for(task: Task) -> Kit:
     row: WorkspaceRow = task.session.workspace
     mode = mode_of(task.trigger, task.mode)
     return Kit(
-        toolbox=Toolbox(builtin_tools()),
+        toolbox=_toolbox(),
         policy=Policy(mode=mode),
         workspace=Workspace(Path(row.root)),
         limits=limits_for(task),
@@ -76,6 +80,12 @@ def kit_for(task: Task) -> Kit:
             now=timezone.localtime(), workspace=row.name, instructions=row.instructions
         ),
     )
+
+
+@cache
+def _toolbox() -> Toolbox:
+    """One for the process: the tools hold no state, and its threads are worth keeping."""
+    return Toolbox(builtin_tools(), threads=TOOL_THREADS)
 
 
 def limits_for(task: Task) -> Limits:
@@ -96,6 +106,10 @@ class Models:
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
         self._quirks: dict[tuple[str, str], Quirks] = {}
+
+    def prepare(self) -> None:
+        """What takes long the first time (certificates); call it off the event loop."""
+        prepare_tls()
 
     def provider(self, task: Task) -> Provider:
         """Raises NoModel."""

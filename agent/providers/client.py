@@ -35,6 +35,11 @@ def make_client() -> httpx.AsyncClient:
     )
 
 
+def prepare_tls() -> None:
+    """Read the certificates now; blocks."""
+    _ssl_context()
+
+
 @cache
 def _ssl_context() -> SSLContext:
     """Reading the certificates takes 50 ms; once per process is enough."""
