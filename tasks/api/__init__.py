@@ -13,7 +13,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from ninja import NinjaAPI
 
 from tasks.api import approvals, chat, errors, health, sessions, tasks, tokens
-from tasks.api.identity import Identity, JsonParser
+from tasks.api.edge import Identity, JsonParser, JsonRenderer
 
 api = NinjaAPI(
     title="Pilothouse",
@@ -22,6 +22,7 @@ api = NinjaAPI(
     urls_namespace="api",
     auth=Identity(),
     parser=JsonParser(),
+    renderer=JsonRenderer(),
     docs_decorator=ensure_csrf_cookie,
 )
 errors.install(api)

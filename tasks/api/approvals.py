@@ -13,8 +13,8 @@ from ninja.responses import Status
 from tasks import access, decisions
 from tasks.access import Principal
 from tasks.api import paging
+from tasks.api.edge import Identity, who
 from tasks.api.errors import body_of
-from tasks.api.identity import Identity, who
 from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit
 from tasks.api.schemas import (
     ApprovalList,

@@ -8,8 +8,8 @@ from ninja import Router
 
 from tasks import access, decisions, service
 from tasks.access import APPROVERS, Principal
+from tasks.api.edge import Identity, who
 from tasks.api.errors import body_of
-from tasks.api.identity import Identity, who
 from tasks.api.schemas import (
     ChatIn,
     ChatOut,

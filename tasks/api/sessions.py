@@ -13,8 +13,8 @@ from ninja.responses import Status
 from tasks import access, events, service
 from tasks.access import Principal
 from tasks.api import paging
+from tasks.api.edge import who
 from tasks.api.errors import raw
-from tasks.api.identity import who
 from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit, Number
 from tasks.api.schemas import (
     EventList,

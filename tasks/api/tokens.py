@@ -15,7 +15,7 @@ from ninja.responses import Status
 
 from tasks import access
 from tasks.access import SCOPES, Principal
-from tasks.api.identity import who
+from tasks.api.edge import who
 from tasks.api.schemas import NewTokenOut, TokenIn, TokenList, TokenOut, answers
 from tasks.errors import Forbidden, NotFound
 from tasks.models import ApiToken

@@ -1,13 +1,15 @@
-"""What stands before every operation: a bounded body, an identity, the scope for what it does."""
+"""What stands around every operation: a bounded JSON body, an identity, the scope, JSON back."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NoReturn, cast
 
+import msgspec
 from django.conf import settings
 from django.http import HttpRequest
 from ninja.parser import Parser
+from ninja.renderers import BaseRenderer
 from ninja.security.base import SecuritySchema
 
 from agent.text import clean_json
@@ -53,6 +55,15 @@ def _read_body(request: HttpRequest) -> None:
     if len(body) > limit:
         raise too_large()
     request._body = body  # where `request.body` keeps it, too
+
+
+class JsonRenderer(BaseRenderer):
+    """Compact, non-ASCII as it is: like the events."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
+        return msgspec.json.encode(data)
 
 
 class JsonParser(Parser):
