@@ -23,6 +23,7 @@ class Command(BaseCommand):
         "Approve or reject what a task asks. Its run goes on where a server is running, else with "
         "recover_tasks. Exit status: 0 it is decided as you say, 1 it was decided already, 2 usage."
     )
+    requires_system_checks = ()  # they load the whole API, half a second of waiting
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("approval", metavar="ID")
