@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -218,11 +218,26 @@ class Run:
 
     async def _store(self, batch: Sequence[StoredEvent]) -> None:
         self._note_tools(batch)
-        stored = await writer.run(partial(events.append, self.task_id, batch, fence=self.begun.run))
+        command = partial(
+            events.append,
+            self.task_id,
+            batch,
+            fence=self.begun.run,
+            changes=self._counters(batch),
+        )
+        stored = await writer.run(command)
         await self._catch_up(stored)
         self._tell(None)
         if not self._running_tools:
             self._drained.set()
+
+    def _counters(self, batch: Sequence[StoredEvent]) -> dict[str, Any]:
+        """What the task's row says of its use, as of this batch."""
+        calls = [event for event in batch if isinstance(event, ModelCallFinished)]
+        spent = replace(self._transcript.spent)
+        for event in calls:
+            spent.add(event)
+        return endings.usage_fields(spent) if calls else {}
 
     def _tell(self, event: LiveEvent | None) -> None:
         if self.observe is not None:

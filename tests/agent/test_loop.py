@@ -26,7 +26,7 @@ from agent.events import (
     UserMessageAdded,
 )
 from agent.loop import Retries
-from agent.messages import ToolMessage, Usage
+from agent.messages import AssistantMessage, ToolMessage, Usage
 from agent.providers import ModelRequest
 from agent.providers.history import check_history
 from agent.providers.scripted import ScriptedCall, Turn
@@ -146,8 +146,9 @@ async def test_edited_arguments_are_what_runs_and_what_the_model_sees(folder: Pa
     bench.answer("approved", edited_arguments=edited)
     await bench.run()
     assert (folder / "out.txt").read_text() == "EDITED"
-    shown = [m for m in bench.provider.requests[-1].messages if getattr(m, "calls", None)]
-    assert shown[0].calls[0].arguments == edited
+    history = bench.provider.requests[-1].messages
+    (shown,) = [message for message in history if isinstance(message, AssistantMessage)]
+    assert shown.calls[0].arguments == edited
 
 
 async def test_arguments_that_do_not_match_the_digest_do_not_run(folder: Path) -> None:

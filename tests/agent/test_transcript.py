@@ -54,7 +54,7 @@ def asked(call_id: str, name: str = "read_file", step: int = 1, **arguments: Any
     )
 
 
-def finished(step: int = 1, **usage: int) -> ModelCallFinished:
+def finished(step: int = 1, **usage: Any) -> ModelCallFinished:
     return ModelCallFinished(
         step=step, finish_reason="stop", usage=Usage(**usage), cost=None, duration_ms=1
     )
@@ -93,14 +93,21 @@ def test_a_goal_a_reply_and_an_answer_become_messages() -> None:
 
 
 def test_results_stand_in_the_order_of_the_calls_not_of_their_ends() -> None:
-    events = [CREATED, started(), asked("one"), asked("two"), finished()]
+    events: list[StoredEvent] = [CREATED, started(), asked("one"), asked("two"), finished()]
     events += [result("two", "second"), result("one", "first")]
     tools = [m for m in Transcript(events).messages() if isinstance(m, ToolMessage)]
     assert [(m.tool_call_id, m.content) for m in tools] == [("one", "first"), ("two", "second")]
 
 
 def test_a_call_without_result_is_told_as_interrupted() -> None:
-    events = [CREATED, started(), asked("one"), asked("two"), finished(), result("one")]
+    events: list[StoredEvent] = [
+        CREATED,
+        started(),
+        asked("one"),
+        asked("two"),
+        finished(),
+        result("one"),
+    ]
     last = Transcript(events).messages()[-1]
     assert isinstance(last, ToolMessage)
     assert last.content == INTERRUPTED
@@ -127,7 +134,12 @@ def test_a_message_that_the_model_has_not_seen_is_unanswered() -> None:
 
 
 def test_edited_arguments_are_shown_as_the_calls() -> None:
-    events = [CREATED, started(), asked("one", "write_file", path="a", content="x"), finished()]
+    events: list[StoredEvent] = [
+        CREATED,
+        started(),
+        asked("one", "write_file", path="a", content="x"),
+        finished(),
+    ]
     edit = {"path": "a", "content": "EDITED"}
     events += [required("one"), resolved("one", "approved", edited_arguments=edit)]
     transcript = Transcript(events)
@@ -137,7 +149,13 @@ def test_edited_arguments_are_shown_as_the_calls() -> None:
 
 
 def test_a_stale_answer_leaves_the_question_open() -> None:
-    events = [CREATED, started(), asked("one", "write_file"), finished(), required("one")]
+    events: list[StoredEvent] = [
+        CREATED,
+        started(),
+        asked("one", "write_file"),
+        finished(),
+        required("one"),
+    ]
     events += [resolved("one", "stale"), required("one")]
     assert Transcript(events).calls["one"].waits
 
@@ -170,7 +188,13 @@ def test_what_was_watched_is_the_last_word_of_a_cancelled_run() -> None:
 
 
 def test_closing_gives_every_open_call_a_result() -> None:
-    events = [CREATED, started(), asked("one"), asked("two", "write_file"), finished()]
+    events: list[StoredEvent] = [
+        CREATED,
+        started(),
+        asked("one"),
+        asked("two", "write_file"),
+        finished(),
+    ]
     events.append(ToolCallStarted(step=1, tool_call_id="one"))
     closing = Transcript(events).closing_events("the task was stopped")
     contents = [e.content for e in closing if isinstance(e, ToolCallFinished)]
@@ -178,7 +202,12 @@ def test_closing_gives_every_open_call_a_result() -> None:
 
 
 def test_a_follow_up_counts_its_own_budget_and_keeps_the_history() -> None:
-    first = [CREATED, started(), said("One."), finished(input_tokens=5, output_tokens=7)]
+    first: list[StoredEvent] = [
+        CREATED,
+        started(),
+        said("One."),
+        finished(input_tokens=5, output_tokens=7),
+    ]
     first += [AgentCompleted(final_answer="One."), TaskCompleted()]
     transcript = Transcript([*first, TaskCreated(goal="More", session_id="s", trigger="api")])
     assert transcript.spent.tokens == 0
@@ -187,14 +216,14 @@ def test_a_follow_up_counts_its_own_budget_and_keeps_the_history() -> None:
 
 
 def test_a_request_that_ended_without_an_answer_says_so_to_the_next_one() -> None:
-    events = [CREATED, TaskCancelled(by="alice")]
+    events: list[StoredEvent] = [CREATED, TaskCancelled(by="alice")]
     events.append(TaskCreated(goal="Again", session_id="s", trigger="api"))
     kinds = [type(m) for m in Transcript(events).messages()]
     assert kinds == [UserMessage, AssistantMessage, UserMessage]
 
 
 def test_a_retried_effect_may_start_again() -> None:
-    events = [CREATED, started(), asked("one", "write_file"), finished()]
+    events: list[StoredEvent] = [CREATED, started(), asked("one", "write_file"), finished()]
     events += [ToolCallStarted(step=1, tool_call_id="one"), required("one", "unknown_effect")]
     events.append(resolved("one", "approved", "unknown_effect", answer="retry"))
     assert not Transcript(events).calls["one"].started

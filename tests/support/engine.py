@@ -12,7 +12,16 @@ import msgspec
 
 from agent.budget import Limits
 from agent.calls import arguments_digest
-from agent.events import AgentEvent, ApprovalRequired, ApprovalResolved, StoredEvent, TaskCreated
+from agent.events import (
+    AgentEvent,
+    ApprovalRequired,
+    ApprovalResolved,
+    AssistantMessageAdded,
+    ReasoningMessage,
+    StoredEvent,
+    TaskCreated,
+    ToolCallRequested,
+)
 from agent.loop import LIVE, Retries, run
 from agent.policy import Mode, Policy
 from agent.providers.scripted import ScriptedProvider, Turn, TurnFor
@@ -20,6 +29,8 @@ from agent.toolbox import Tool, Toolbox
 from agent.tools import builtin_tools
 from agent.transcript import Transcript
 from agent.workspace import Workspace
+
+REPLY_PARTS = (AssistantMessageAdded, ReasoningMessage, ToolCallRequested)
 
 
 @dataclass
@@ -40,8 +51,13 @@ class Bench:
         self.provider = ScriptedProvider(self.turns)
         self.log.append(TaskCreated(goal="Compare the quotes", session_id="s", trigger="api"))
 
-    async def run(self, stop_at: type | None = None) -> list[AgentEvent]:
-        """One run from the log as it is; with `stop_at`, killed when that event was stored."""
+    async def run(
+        self, stop_at: type | None = None, die_after: int | None = None
+    ) -> list[AgentEvent]:
+        """One run from the log as it is; with `stop_at`, killed when that event was stored, with
+        `die_after`, when so many were. A reply is stored whole or not at all, as in the store."""
+        reply: list[StoredEvent] = []
+        left = die_after
         transcript = self.transcript = Transcript(self.log)
         produced: list[AgentEvent] = []
         toolbox = Toolbox(self.tools)
@@ -59,9 +75,13 @@ class Bench:
         async with aclosing(engine) as events:
             async for event in events:
                 produced.append(event)
-                if not isinstance(event, LIVE):
-                    self.log.append(event)
-                if stop_at is not None and isinstance(event, stop_at):
+                if isinstance(event, REPLY_PARTS) and getattr(event, "partial", None) is not True:
+                    reply.append(event)
+                elif not isinstance(event, LIVE):
+                    self.log += [*reply, event]
+                    reply.clear()
+                    left = None if left is None else left - 1
+                if left == 0 or (stop_at is not None and isinstance(event, stop_at)):
                     break
         toolbox.close()
         self.seen += produced
@@ -88,4 +108,5 @@ class Bench:
         self.log.append(msgspec.structs.replace(resolved, **more))
 
     def of(self, kind: type) -> list[Any]:
+        """The log's events of one type."""
         return [event for event in self.log if isinstance(event, kind)]

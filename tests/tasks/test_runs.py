@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 
 from agent.providers.scripted import ScriptedCall, Turn
-from tasks import service
+from tasks import approvals, service
 from tasks.errors import Conflict
 from tasks.models import Artifact, Task
+from tasks.runner import Runner
+from tasks.writer import writer
 from tests.support.runs import House, make_house
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,6 +67,8 @@ async def test_a_write_waits_for_a_person_and_happens_after_the_answer(house: Ho
         created = await house.ask()
         await house.until(created.task_id, "waiting_approval")
         approval = await house.pending(created.task_id)
+        task = await Task.objects.aget(pk=created.task_id)
+        assert (task.steps, task.usage["estimated"]) == (1, True)
         assert "+# R" in approval.diff
         assert not (house.folder / "out.md").exists()
         await house.reply(approval.pk, comment="Good.")
@@ -341,41 +348,34 @@ async def test_a_run_that_lost_its_task_writes_nothing_more(house: House) -> Non
     await house.check(task.pk)
 
 
+def begun(run: int) -> Callable[[Task], bool]:
+    return lambda task: task.run >= run and task.last_sequence > 2 * run
+
+
 async def test_three_recoveries_without_progress_fail_the_task(house: House) -> None:
     created = await house.ask()
     for number in range(4):
         async with house.runner(Turn(text="x", hang=True), worker=f"test:{number}"):
-            wanted = number + 1
-            await house.until(
-                created.task_id,
-                lambda task, wanted=wanted: task.run >= wanted and task.last_sequence > 2 * wanted,
-            )
+            await house.until(created.task_id, begun(number + 1))
     async with house.runner(DONE, worker="test:9"):
         task = await house.until(created.task_id, "failed")
+    assert task.error is not None
     assert task.error["code"] == "recovery_failed"
     await house.check(task.pk)
 
 
 async def test_without_a_model_the_task_fails_and_says_where_to_set_one_up(house: House) -> None:
-    from tasks.runner import Runner
-
     created = await house.ask()
     runner = Runner("test:1")
     await runner.start()
     task = await house.until(created.task_id, "failed")
     await runner.drain(1)
+    assert task.error is not None
     assert task.error["code"] == "no_model"
     assert "PILOTHOUSE_LLM_BASE_URL" in task.error["hint"]
 
 
 async def test_an_expired_question_counts_as_no_and_the_run_goes_on(house: House) -> None:
-    from datetime import timedelta
-
-    from django.utils import timezone
-
-    from tasks import approvals
-    from tasks.writer import writer
-
     async with house.runner(WRITE):
         created = await house.ask()
         await house.until(created.task_id, "waiting_approval")
