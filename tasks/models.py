@@ -186,6 +186,7 @@ class Task(models.Model):
         indexes = [
             models.Index(fields=["session", "first_position"], name="task_in_session"),
             models.Index(fields=["created_by", "-created_at"], name="task_owner_recent"),
+            models.Index(fields=["-created_at", "-id"], name="task_recent"),
             models.Index(
                 fields=["status", "lease_expires_at"],
                 name="task_open",
@@ -363,3 +364,117 @@ class SignInLink(models.Model):
 
     def __str__(self) -> str:
         return f"for {self.user_id} until {self.expires_at:%H:%M}"
+
+
+class Schedule(models.Model):
+    """A goal that is asked for again and again, in a session of its own."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="schedules"
+    )
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="schedules")
+    session = models.ForeignKey(
+        Session, null=True, blank=True, on_delete=models.PROTECT, related_name="schedules"
+    )
+    """Made with the first task."""
+    name = models.CharField(max_length=100)
+    goal = models.TextField()
+    cron = models.CharField(max_length=100)
+    """Five fields, read in `time_zone`."""
+    time_zone = models.CharField(max_length=64, default="UTC")
+    mode = models.CharField(max_length=16, blank=True)
+    """Tightens the server's mode for what nobody watches; never loosens it."""
+    enabled = models.BooleanField(default=True)
+    paused_reason = models.TextField(blank=True)
+    """Why it was switched off by itself."""
+    next_due_at = models.DateTimeField(null=True, blank=True)
+    """The next time that is not claimed yet."""
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name", "id"]
+        indexes = [
+            models.Index(fields=["next_due_at"], name="schedule_enabled", condition=Q(enabled=True))
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ScheduleTick(models.Model):
+    """One due time of a schedule and what came of it."""
+
+    class Outcome(models.TextChoices):
+        CLAIMED = "claimed"  # its task is about to be made
+        CREATED = "created"  # there is a task
+        SKIPPED = "skipped"  # `reason` says why there is none
+
+    schedule = models.ForeignKey(
+        Schedule, on_delete=models.CASCADE, related_name="ticks", db_index=False
+    )
+    due_at = models.DateTimeField()
+    manual = models.BooleanField(default=False)
+    """Somebody pressed "run now"."""
+    outcome = models.CharField(max_length=16, choices=Outcome, default=Outcome.CLAIMED)
+    reason = models.TextField(blank=True)
+    task = models.OneToOneField(
+        Task, null=True, blank=True, on_delete=models.PROTECT, related_name="tick"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-due_at"]
+        constraints = [
+            models.UniqueConstraint(fields=["schedule", "due_at"], name="one_tick_per_due_time")
+        ]
+        indexes = [
+            models.Index(fields=["created_at"], name="tick_claimed", condition=Q(outcome="claimed"))
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.due_at:%Y-%m-%d %H:%M} {self.outcome}"
+
+
+class AuditEntry(models.Model):
+    """Who changed what stands around the tasks. Written once, by `tasks.audit`."""
+
+    sequence = models.BigIntegerField(unique=True)
+    """1, 2, 3 … without gaps."""
+    created_at = models.DateTimeField()
+    """Whole milliseconds."""
+    by = models.CharField(max_length=150)
+    """The user's name as it was then; `-` for a command or for Pilothouse itself."""
+    action = models.CharField(max_length=64)
+    """e.g. schedule.changed"""
+    object_type = models.CharField(max_length=32)
+    object_id = models.CharField(max_length=64, blank=True)
+    details = models.TextField()
+    """Canonical JSON {name, before, after, note}, secrets masked, exactly as hashed."""
+    hash = models.CharField(max_length=64)
+    """HMAC-SHA256 over the previous hash and this entry, hex."""
+
+    class Meta:
+        ordering = ["-sequence"]
+        verbose_name_plural = "audit entries"
+        indexes = [
+            models.Index(fields=["object_type", "object_id"], name="audit_of_object"),
+            models.Index(fields=["-created_at"], name="audit_recent"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.sequence} {self.action}"
+
+
+class AuditHead(models.Model):
+    """One row: where the chain of audit entries ends."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    last_sequence = models.BigIntegerField(default=0)
+    last_hash = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_audit_head")]
+
+    def __str__(self) -> str:
+        return f"{self.last_sequence} {self.last_hash[:8]}"

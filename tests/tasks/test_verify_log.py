@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.events import BudgetWarning
 from tasks import events
-from tasks.management.commands.verify_log import Chain, Head, compare, follow
+from tasks.chain import Chain, Head, compare, follow
 from tasks.models import Session, Task, TaskEvent
 from tasks.writer import writer
 from tests.support.rows import make_session, make_task
