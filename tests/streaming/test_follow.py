@@ -23,7 +23,7 @@ from agent.events import (
     ToolProgress,
     UserMessageAdded,
 )
-from streaming.follow import FRAME_BYTES, follow
+from streaming.follow import CHUNK_BYTES, FRAME_BYTES, follow
 from tasks.hub import TAIL_FRAMES, StoredFrame, hub
 from tests.streaming.world import Client, Run, World, message, settle
 from tests.support.sse import Parser, Reader
@@ -265,18 +265,42 @@ async def test_a_slow_reader_gets_bigger_pieces_and_loses_nothing(run: Run) -> N
 
 
 async def test_a_slow_reader_holds_no_more_than_one_piece(run: Run) -> None:
+    """Neither while the reply is open nor when it was stored meanwhile."""
+    client = Client(run.source())
+    await settle()
+    for stored_meanwhile in (False, True):
+        block = f"block {stored_meanwhile}"
+        run.delta(block, "é")
+        await settle()
+        client.going.clear()
+        for _ in range(1000):
+            run.delta(block, "é" * 512)
+        if stored_meanwhile:
+            run.commit(*run.reply())
+        client.going.set()
+        await settle(60)
+        run.commit(*run.reply())
+    await finish(run, client)
+
+    assert [len(text) for text in texts(client)] == [512_001, 512_001]
+    assert client.reader.max_text <= FRAME_BYTES
+    deltas = [event for event in client.reader.live if event.type == "assistant_delta"]
+    assert len(deltas) > 2 * 512_001 * len("é".encode()) / FRAME_BYTES
+    assert client.largest < 512_001 * len("é".encode()) + 3 * FRAME_BYTES
+
+
+async def test_many_open_blocks_do_not_make_one_huge_piece(run: Run) -> None:
     client = Client(run.source())
     await settle()
     client.going.clear()
-    for _ in range(3000):
-        run.delta("a", "é" * 512)
+    for block in range(20):
+        for _ in range(100):
+            run.delta(f"call {block}", "x" * 512, "tool_call")
     client.going.set()
+    await settle(60)
+    assert client.largest < 3 * FRAME_BYTES
+    assert len(client.reader.open_blocks) == 20
     await finish(run, client)
-
-    assert len(texts(client)[0]) == 3000 * 512
-    assert client.reader.max_text <= FRAME_BYTES
-    live = client.largest - len(run.rows[2].body)
-    assert live < 2 * FRAME_BYTES
 
 
 async def test_sixty_readers_join_at_random_moments(run: Run) -> None:
@@ -360,6 +384,8 @@ async def test_an_attempt_that_reuses_the_block_id_starts_from_nothing(run: Run)
     await settle()
     client.reader.ended_blocks.clear()
     run.delta("a", "good")
+    await settle()
+    assert client.reader.live[-1].payload["delta"] == "good"
     await finish(run, client)
     assert texts(client) == ["good"]
 
@@ -389,10 +415,11 @@ async def test_a_reader_between_pages_while_the_tail_is_evicted(run: Run) -> Non
         await settle(1)
     client.going.clear()
     for _ in range(2 * TAIL_FRAMES):
-        run.commit(note("x" * 300))
+        run.commit(note("x" * 3000))
     client.going.set()
     await finish(run, client)
     assert client.reader.ids == list(range(1, len(run.rows) + 1))
+    assert client.largest < 2 * CHUNK_BYTES
 
 
 async def test_a_session_stream_spans_its_tasks_and_stays_open() -> None:
