@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
+from csp.middleware import CSPMiddleware
+from csp.utils import build_policy
 from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
@@ -21,6 +23,7 @@ from django.http.response import HttpResponseBase, StreamingHttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.common import CommonMiddleware
 from django.middleware.csrf import CsrfViewMiddleware
+from django.middleware.locale import LocaleMiddleware
 from django.middleware.security import SecurityMiddleware
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
@@ -31,6 +34,13 @@ GetResponse = Callable[[HttpRequest], Any]
 API_PREFIXES = ("/api/", "/agui/")
 API_PATHS = frozenset({"/agui", "/healthz", "/readyz", "/metrics"})
 PROBES = frozenset({"/healthz", "/readyz"})
+API_DOCS = "/api/docs"
+DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""The Content-Security-Policy of what is no page: opened as one, it can do nothing."""
+PERMISSIONS_POLICY = ", ".join(
+    f"{feature}=()"
+    for feature in ("camera", "microphone", "geolocation", "payment", "usb", "display-capture")
+)
 
 
 def is_api(path: str) -> bool:
@@ -48,6 +58,16 @@ class PagesOnly(MiddlewareMixin):
 
 
 class Security(PagesOnly, SecurityMiddleware):
+    pass
+
+
+class ContentPolicy(PagesOnly, CSPMiddleware):
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> Any:
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
+        return super().process_response(request, response)
+
+
+class Locale(PagesOnly, LocaleMiddleware):
     pass
 
 
@@ -122,6 +142,8 @@ def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpRespo
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers.setdefault("Referrer-Policy", "same-origin")
         response.headers.setdefault("X-Frame-Options", "DENY")
+        policy = build_policy() if request.path_info == API_DOCS else DATA_POLICY
+        response.headers.setdefault("Content-Security-Policy", policy)
     return response
 
 

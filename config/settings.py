@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+
+from csp.constants import NONCE, NONE, SELF
+
 from config.env import ROOT, read
 
 _environment = read()
 
+BASE_DIR = ROOT
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 PILOTHOUSE = _environment.conf
 """Read it through `tasks.conf.conf()`."""
 
@@ -30,7 +36,9 @@ MIDDLEWARE = [
     "config.middleware.static_files",
     "config.middleware.api_headers",
     "config.middleware.Security",
+    "config.middleware.ContentPolicy",
     "config.middleware.Sessions",
+    "config.middleware.Locale",
     "config.middleware.Common",
     "config.middleware.Csrf",
     "config.middleware.Authentication",
@@ -46,11 +54,12 @@ TEMPLATES = [
         "DIRS": [ROOT / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "builtins": ["tasks.templatetags.pages"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
         },
     }
 ]
@@ -70,7 +79,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-LOGIN_URL = "admin:login"
+LOGIN_URL = "sign-in-form"
 LOGIN_REDIRECT_URL = "/"
 
 SESSION_COOKIE_SECURE = _environment.https
@@ -78,9 +87,28 @@ CSRF_COOKIE_SECURE = _environment.https
 CSRF_TRUSTED_ORIGINS = [PILOTHOUSE.origin]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if _environment.https else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _environment.https else None
+SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "manifest-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+"""Of pages, the admin and the API's docs; JSON has a stricter one (`config.middleware`)."""
 
-LANGUAGE_CODE = "en-us"
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LANGUAGE_COOKIE_SECURE = _environment.https
+LANGUAGE_COOKIE_SAMESITE = "Lax"
 TIME_ZONE = "UTC"
 USE_I18N = True
 USE_TZ = True

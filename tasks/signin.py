@@ -26,7 +26,7 @@ from tasks.models import SignInLink
 
 MINUTES = 10
 TOKEN_BYTES = 32
-AFTER = "/admin/"
+AFTER = "/"
 
 
 def make_link(user: User) -> str:
@@ -51,7 +51,7 @@ def sign_in(request: HttpRequest, token: str) -> HttpResponse:
             return redirect(AFTER)
         link = None
     status = 200 if link is not None else 404
-    response = render(request, "sign_in.html", {"link": link, "minutes": MINUTES}, status=status)
+    response = render(request, "registration/link.html", {"link": link, "minutes": MINUTES}, status=status)
     response["Referrer-Policy"] = "no-referrer"  # the address is the secret
     return response
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from tasks import signin
+from tasks.pages import views
+from tasks.pages.accounts import SignIn
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("tasks.api")),
+    path("", views.home, name="home"),
+    path("c/<str:session_id>", views.conversation, name="conversation"),
+    path("inbox", views.inbox, name="inbox"),
+    path("settings", views.preferences, name="settings"),
+    path("language", views.choose_language, name="language"),
+    path("sign-in", SignIn.as_view(), name="sign-in-form"),
     path("sign-in/<str:token>", signin.sign_in, name="sign-in"),
+    path("sign-out", LogoutView.as_view(next_page="sign-in-form"), name="sign-out"),
 ]

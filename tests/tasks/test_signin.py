@@ -35,7 +35,7 @@ def test_the_button_signs_in_once() -> None:
     link = make_link(make_user("alice", is_staff=True))
     first, second = Client(), Client()
     answer = first.post(link)
-    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
+    assert (answer.status_code, answer["Location"]) == (302, "/")
     assert signed_in(first)
     assert second.post(link).status_code == 404
     assert second.get(link).status_code == 404

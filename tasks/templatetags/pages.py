@@ -1,0 +1,34 @@
+"""What every template may say without loading it (see `builtins` in the settings)."""
+
+from __future__ import annotations
+
+from django import template
+from django.template import Context
+from django.utils.html import conditional_escape
+from django.utils.safestring import SafeString, mark_safe
+
+from tasks import words
+
+THEMES = ("auto", "light", "dark")
+
+register = template.Library()
+
+
+@register.simple_tag(name="t")
+def translated(text: str, **values: object) -> SafeString:
+    """`{% t "Step {n}" n=3 %}`: in the reader's language; values are escaped."""
+    escaped = {name: conditional_escape(value) for name, value in values.items()}
+    return mark_safe(words.say(text, **escaped))  # noqa: S308 - our own text, escaped values
+
+
+@register.simple_tag
+def page_language() -> str:
+    return words.language()
+
+
+@register.simple_tag(takes_context=True)
+def page_theme(context: Context) -> str:
+    """From the cookie that the page writes: known before anything is drawn."""
+    request = context.get("request")
+    chosen = request.COOKIES.get("theme", "") if request is not None else ""
+    return chosen if chosen in THEMES else "auto"
