@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from channels.layers import channel_layers
 from django.conf import settings
 from django.db import connection, connections
 from pytest_django.plugin import DjangoDbBlocker
@@ -44,6 +45,8 @@ def django_db_modify_db_settings(pytestconfig: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """PostgreSQL drops no database that a thread of ours is still connected to."""
+    if connections["default"].vendor == "postgresql":
+        vars(connections["default"].ops)["sql_flush"] = _delete_rows
     yield
     if connections["default"].vendor == "postgresql":
         with django_db_blocker.unblock(), connection.cursor() as cursor:
@@ -51,6 +54,18 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
+
+
+def _delete_rows(style: object, tables: Iterable[str], **_options: bool) -> list[str]:
+    """After a test a table holds a few rows: deleting them takes milliseconds, TRUNCATE of all
+    tables half a second. Foreign keys are checked at COMMIT, so any order will do."""
+    return [f'DELETE FROM "{table}"' for table in tables]
+
+
+@pytest.fixture(autouse=True)
+def _empty_channels() -> None:
+    """Messages that nobody received belong to the test that sent them."""
+    channel_layers.backends.clear()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

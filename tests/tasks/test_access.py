@@ -316,7 +316,7 @@ def test_one_row_is_judged_like_many(house: House) -> None:
                     assert finds(find, who, row, roles) is (row in several), (user, roles, row)
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plan")
+@pytest.mark.only_sqlite  # asks it for its plan
 def test_open_tasks_are_found_by_their_index(house: House) -> None:
     with CaptureQueriesContext(connection) as captured:
         access.open_tasks(principal(house.alice))
