@@ -24,7 +24,8 @@ from agent.events import (
     UserMessageAdded,
 )
 from streaming.follow import CHUNK_BYTES, FRAME_BYTES, follow
-from tasks.hub import TAIL_FRAMES, StoredFrame, hub
+from tasks.hub import StoredFrame, hub
+from tasks.hub.topic import TAIL_FRAMES
 from tests.streaming.world import Client, Run, World, message, settle
 from tests.support.sse import Parser, Reader
 

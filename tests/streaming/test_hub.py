@@ -20,18 +20,9 @@ from agent.events import (
     UserMessageAdded,
 )
 from streaming.follow import follow
-from tasks.hub import (
-    BLOCKS_END_TYPES,
-    LIVE_RINGS_BURST,
-    TAIL_BYTES,
-    TAIL_FRAMES,
-    After,
-    Hub,
-    Key,
-    LiveBlock,
-    StoredFrame,
-    hub,
-)
+from tasks.hub import BLOCKS_END_TYPES, After, Hub, Key, LiveBlock, StoredFrame, hub
+from tasks.hub.pace import LIVE_RINGS_BURST
+from tasks.hub.topic import TAIL_BYTES, TAIL_FRAMES
 from tests.streaming.world import World, settle
 
 NOTE = UserMessageAdded(message_id="m", text="and this", by="alice")

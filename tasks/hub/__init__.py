@@ -1,0 +1,251 @@
+"""Who follows which task or session in this process: bells, a shared tail and the live state.
+
+Lives on the server's event loop: everything but `committed_from_thread` and `wants` is called
+there. It knows no database and holds no queue. A follower keeps its own place (a cursor, and one
+offset per open block) and reads from what is shared here, so a slow one costs no memory.
+
+Promises: `committed()` drops the live state of a reply, appends its frames and rings in **one loop
+turn**, so nobody can see a reply both as open block and as stored message. A topic exists while
+somebody follows it or a run of it is active here, and not longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from agent.events import Delta, LiveEvent, ToolProgress
+from tasks.hub.live import After, Kind, LiveBlock, LiveKey, Progress
+from tasks.hub.pace import Pace
+from tasks.hub.topic import BLOCKS_END_TYPES, Bell, Key, StoredFrame, Topic
+
+__all__ = [
+    "BLOCKS_END_TYPES",
+    "After",
+    "Hub",
+    "Key",
+    "Kind",
+    "Listener",
+    "LiveBlock",
+    "LiveKey",
+    "Progress",
+    "StoredFrame",
+    "hub",
+]
+
+
+class Listener:
+    """One follower's seat at a topic; `with hub.listen(key) as seat`."""
+
+    def __init__(self, hub: Hub, topic: Topic, joined: int) -> None:
+        self._hub = hub
+        self.topic = topic
+        self.joined = joined
+        """Blocks with a higher `opened` began under this listener's eyes."""
+        self.bell = Bell()
+        topic.bells.add(self.bell)
+
+    @property
+    def closing(self) -> bool:
+        """The server stops: end without a terminal event."""
+        return self._hub.closing
+
+    def settle(self, frames: Sequence[StoredFrame]) -> None:
+        """Frames read from the database before this process heard of their commit."""
+        self._hub.settle(frames)
+
+    def advanced(self, last: int) -> None:
+        self._hub.advanced(self.topic.key, last)
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.topic.bells.discard(self.bell)
+        self._hub.release(self.topic)
+
+
+class Hub:
+    """One per process."""
+
+    def __init__(self) -> None:
+        self.closing = False
+        self._topics: dict[Key, Topic] = {}
+        self._runs: dict[str, tuple[str, After]] = {}
+        """Task id -> session id and the task's last event, of the runs in this process."""
+        self._serial = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pace = Pace()
+
+    def attach(self, loop: asyncio.AbstractEventLoop, flush_seconds: float = 0.0) -> None:
+        """Serve this loop; deltas may be gathered for `flush_seconds` under load."""
+        self._pace.stop()
+        self._pace = Pace(flush_seconds)
+        self._loop = loop
+        self.closing = False
+
+    def detach(self) -> None:
+        self._loop = None
+        self._pace.stop()
+
+    def shutdown(self) -> None:
+        """Wake all followers; they end without a terminal event."""
+        self.closing = True
+        for topic in self._topics.values():
+            topic.ring()
+
+    # ── what the store and the runner say ─────────────────────────────────────────────────────
+
+    def wants(self, task_id: str, session_id: str) -> bool:
+        """Whether anybody would read a frame of this task. Any thread.
+
+        Ask **after** COMMIT: who begins to listen later than that reads the commit itself.
+        """
+        return Key("task", task_id) in self._topics or Key("session", session_id) in self._topics
+
+    def committed_from_thread(self, frames: Sequence[StoredFrame]) -> None:
+        """`committed()` on the loop, from any thread, in order.
+
+        Call it before the one who waits for the commit is told: then all deltas that follow find
+        the right `after`.
+        """
+        loop = self._loop
+        if loop is None or not frames:
+            return
+        try:
+            loop.call_soon_threadsafe(self.committed, frames)
+        except RuntimeError:
+            # The loop was closed between the look and the call: nobody is left to ring.
+            return
+
+    def committed(self, frames: Sequence[StoredFrame]) -> None:
+        """Events were committed. Drops live state, appends, then rings: one loop turn."""
+        rung: dict[Topic, None] = {}
+        self.settle(frames)
+        for frame in frames:
+            if (run := self._runs.get(frame.task_id)) is not None:
+                newest = After(frame.sequence, frame.position)
+                self._runs[frame.task_id] = (run[0], max(run[1], newest))
+            for topic in self._topics_of(frame.task_id, frame.session_id):
+                topic.append(frame)
+                rung[topic] = None
+        for topic in rung:
+            topic.ring()
+
+    def settle(self, frames: Sequence[StoredFrame]) -> None:
+        """Drop the live state that these events end, without appending or ringing."""
+        for frame in frames:
+            for topic in self._topics_of(frame.task_id, frame.session_id):
+                topic.settle(frame)
+
+    def live(self, task_id: str, session_id: str, event: LiveEvent) -> None:
+        """A delta or a progress of a run that is active here (see `running`)."""
+        run = self._runs.get(task_id)
+        if run is None:
+            return
+        topics = self._topics_of(task_id, session_id)
+        self._serial += 1
+        if isinstance(event, ToolProgress):
+            first = self._progress(topics, task_id, event, run[1])
+        else:
+            outcome = self._delta(topics, task_id, event, run[1])
+            if outcome is None:
+                return
+            first = outcome
+        for topic in topics:
+            self._pace.ring(topic, self._loop, now=first)
+
+    def advanced(self, key: Key, last: int) -> None:
+        """The database holds a newer event than was published here."""
+        topic = self._topics.get(key)
+        if topic is not None and last > topic.last:
+            topic.last = last
+            topic.ring()
+
+    def running(
+        self, task_id: str, session_id: str, last_sequence: int, last_position: int
+    ) -> None:
+        """A run begins here; the numbers are those of the task's last event."""
+        self._runs[task_id] = (session_id, After(last_sequence, last_position))
+        for key, last in (
+            (Key("task", task_id), last_sequence),
+            (Key("session", session_id), last_position),
+        ):
+            topic = self._topic(key)
+            topic.runs.add(task_id)
+            if last > topic.last:
+                topic.last = last
+                topic.ring()
+
+    def idle(self, task_id: str) -> None:
+        """The run ended here, whatever it stored; what it left open never happened."""
+        run = self._runs.pop(task_id, None)
+        if run is None:
+            return
+        for topic in self._topics_of(task_id, run[0]):
+            topic.runs.discard(task_id)
+            topic.forget(task_id)
+            self.release(topic)
+
+    # ── what followers and the watcher ask ────────────────────────────────────────────────────
+
+    def listen(self, key: Key) -> Listener:
+        return Listener(self, self._topic(key), self._serial)
+
+    def release(self, topic: Topic) -> None:
+        """Let a topic go when nobody needs it."""
+        if not topic.bells and not topic.runs and self._topics.get(topic.key) is topic:
+            del self._topics[topic.key]
+
+    def is_empty(self) -> bool:
+        """Nobody follows and nothing runs here."""
+        return not self._topics
+
+    def followed(self) -> tuple[list[str], list[str]]:
+        """Ids of the tasks and of the sessions that somebody follows here."""
+        heard = [topic.key for topic in self._topics.values() if topic.bells]
+        return (
+            [key.id for key in heard if key.kind == "task"],
+            [key.id for key in heard if key.kind == "session"],
+        )
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────
+
+    def _topic(self, key: Key) -> Topic:
+        topic = self._topics.get(key)
+        if topic is None:
+            topic = self._topics[key] = Topic(key)
+        return topic
+
+    def _topics_of(self, task_id: str, session_id: str) -> list[Topic]:
+        keys = (Key("task", task_id), Key("session", session_id))
+        return [topic for key in keys if (topic := self._topics.get(key)) is not None]
+
+    def _progress(
+        self, topics: list[Topic], task_id: str, event: ToolProgress, after: After
+    ) -> bool:
+        """Keep the latest; True when it is the call's first."""
+        key = (task_id, event.tool_call_id)
+        before = topics[0].progress.get(key)
+        entry = Progress(task_id, event, after if before is None else before.after, self._serial)
+        for topic in topics:
+            topic.progress[key] = entry
+        return before is None
+
+    def _delta(self, topics: list[Topic], task_id: str, event: Delta, after: After) -> bool | None:
+        """Apply it; True when it opened a block, None when it does not fit."""
+        key = (task_id, event.block_id)
+        # A run holds the topics of its task and its session, and both always change together.
+        block = topics[0].live.get(key)
+        opens = block is None
+        if block is None:
+            block = LiveBlock(task_id, event, after, self._serial)
+        if not block.apply(event):
+            return None
+        if opens:
+            for topic in topics:
+                topic.live[key] = block
+        return opens
+
+
+hub = Hub()
