@@ -17,7 +17,7 @@ register = template.Library()
 @register.simple_tag(name="t")
 def translated(text: str, **values: object) -> SafeString:
     """`{% t "Step {n}" n=3 %}`: in the reader's language; values are escaped."""
-    escaped = {name: conditional_escape(value) for name, value in values.items()}
+    escaped = {name: conditional_escape(str(value)) for name, value in values.items()}
     return mark_safe(words.say(text, **escaped))  # noqa: S308 - our own text, escaped values
 
 
