@@ -1,0 +1,92 @@
+"""The product's application with gates at the moments that a crash test wants to hit.
+
+Loaded by a real server as `tests.support.held:application`. With no gate closed it is the product.
+A gate is closed by a file: whoever comes to it says so in a second file and waits until the first
+is gone. Gates: `begin` before a run begins, and for each file of a tool call `<path>.before` and
+`<path>.after` the product's own tool function, all within one workspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from agent.toolbox import RunTool, Tool, ToolContext, ToolResult
+from agent.tools import builtin_tools
+
+FOLDER = ".gates"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate of one workspace, seen from either side."""
+
+    workspace: Path
+    name: str
+
+    @property
+    def closed(self) -> Path:
+        return self.workspace.parent / FOLDER / f"{self.workspace.name}.{self.name}.closed"
+
+    @property
+    def reached(self) -> Path:
+        return self.closed.with_suffix(".reached")
+
+    def close(self) -> Gate:
+        self.closed.parent.mkdir(exist_ok=True)
+        self.closed.touch()
+        return self
+
+    def open(self) -> None:
+        self.closed.unlink()
+
+    def wait(self) -> None:
+        """The server's side: pass at once, or when it is opened."""
+        while self.closed.exists():
+            self.reached.touch()
+            time.sleep(0.01)
+
+
+def _gated(tool: Tool) -> Tool:
+    def run(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        path = str(arguments.get("path", ".")).replace("/", "_")
+        Gate(context.workspace.root, f"{path}.before").wait()
+        result = cast(ToolResult, tool.run(arguments, context))
+        Gate(context.workspace.root, f"{path}.after").wait()
+        return result
+
+    gated: RunTool = run
+    return replace(tool, run=gated)
+
+
+def _gated_tools() -> list[Tool]:
+    return [_gated(tool) for tool in builtin_tools()]
+
+
+def _install() -> None:
+    from tasks import starting, wiring
+    from tasks.models import Task
+
+    begin = starting.begin
+
+    async def gated_begin(task_id: Any, worker: str, models: wiring.Models) -> Any:
+        task = await Task.objects.select_related("session__workspace").aget(pk=task_id)
+        gate = Gate(Path(task.session.workspace.root), "begin")
+        await asyncio.to_thread(gate.wait)
+        return await begin(task_id, worker, models)
+
+    starting.begin = gated_begin
+    wiring.builtin_tools = _gated_tools  # type: ignore[attr-defined] # its own name for it
+
+
+if "E2E_HOSTNAME" in os.environ:
+    socket.gethostname = lambda: os.environ["E2E_HOSTNAME"]
+if os.environ.get("E2E_GATES"):
+    from config.asgi import application as application
+
+    _install()
