@@ -45,6 +45,8 @@ RETRY_MILLISECONDS = 2000
 
 Frame = StoredFrame
 """What a page of the log is made of."""
+Block = LiveBlock
+"""What grows before it is stored."""
 
 _DELTA_TYPES = {
     "text": "assistant_delta",
@@ -92,8 +94,30 @@ class Extras(Protocol):
         ...
 
 
+class Dress(Protocol):
+    """How one reader wants what the others get as text: see `streaming.rendering`."""
+
+    def beat(self, kind: Kind, number: int) -> bytes:
+        """Instead of the heartbeat's comment: the newest number of the log."""
+        ...
+
+    async def prepare(self, frames: Iterable[StoredFrame]) -> None:
+        """Make the first chunk of these ready for `stored`."""
+        ...
+
+    def stored(self, frame: StoredFrame) -> bytes | None:
+        """The frame's lines; None when it is not ready."""
+        ...
+
+    def growing(
+        self, block: LiveBlock, seen: Seen, *, late: bool, ring: Callable[[], None]
+    ) -> bytes:
+        """What is new of an open text; `ring` says that there is more."""
+        ...
+
+
 async def follow(
-    source: Source, cursor: int, extras: Extras | None = None
+    source: Source, cursor: int, extras: Extras | None = None, dress: Dress | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Everything after `cursor`, then live, until a terminal event (tasks only).
 
@@ -106,7 +130,7 @@ async def follow(
             return
         seat.advanced(greeting.last)
         yield sse.live_frame("connected", greeting.payload)
-        follower = _Follower(source, seat, cursor, greeting, extras)
+        follower = _Follower(source, seat, cursor, greeting, extras, dress)
         try:
             while (chunk := await follower.next_chunk()) is not None:
                 yield chunk
@@ -143,14 +167,16 @@ class _Pulse:
         self._seat.bell.ring()
 
 
-class _Seen:
+class Seen:
     """How much of a block a follower has sent. Outlives the block's place in the hub."""
 
-    __slots__ = ("block", "offset")
+    __slots__ = ("block", "offset", "version")
 
     def __init__(self, block: LiveBlock) -> None:
         self.block = block
         self.offset = 0
+        self.version = 0
+        """Of a dressed text: which look of it was sent; `offset` counts its pieces then."""
 
 
 class _Follower:
@@ -163,17 +189,19 @@ class _Follower:
         cursor: int,
         greeting: Greeting,
         extras: Extras | None,
+        dress: Dress | None,
     ) -> None:
         self._source = source
         self._kind = source.kind
         self._seat = seat
         self._over = greeting.over
         self._extras = extras
+        self._dress = dress
         # A cursor that nobody was given yet waits for what comes next.
         self._cursor = min(cursor, greeting.last)
         self._ended = False
         self._page: deque[StoredFrame] = deque()
-        self._blocks: dict[LiveKey, _Seen] = {}
+        self._blocks: dict[LiveKey, Seen] = {}
         self._progress: dict[LiveKey, int] = {}
         self._pulse = _Pulse(seat, source.heartbeat)
 
@@ -200,7 +228,7 @@ class _Follower:
         if last is None:
             return None
         self._seat.advanced(last)
-        return sse.HEARTBEAT
+        return sse.HEARTBEAT if self._dress is None else self._dress.beat(self._kind, last)
 
     async def _next_extra(self) -> bytes:
         return b"" if self._extras is None else await self._extras.level(self._cursor)
@@ -211,12 +239,16 @@ class _Follower:
         """The next chunk of stored events; empty when the cursor is level with the log."""
         if self._cursor >= self._seat.topic.last:
             return b""
+        if self._dress is not None:
+            await self._dress.prepare(self._at_hand())
         chunk = self._stored(self._at_hand())
         if not chunk:
             rows = await self._source.page(self._cursor, PAGE_ROWS)
             # The database may be ahead of the hub: what these rows end must not be shown again.
             self._seat.settle(rows)
             self._page.extend(rows)
+            if self._dress is not None:
+                await self._dress.prepare(self._at_hand())
             chunk = self._stored(self._at_hand())
         return chunk
 
@@ -235,7 +267,10 @@ class _Follower:
                 size += len(rest)
                 if size >= CHUNK_BYTES:
                     return b"".join(parts)
-            parts.append(self._advance(frame))
+            body = frame.body if self._dress is None else self._dress.stored(frame)
+            if body is None:
+                break
+            parts.append(self._advance(frame, body))
             size += len(parts[-1])
             if self._ended or size >= CHUNK_BYTES:
                 break
@@ -246,13 +281,13 @@ class _Follower:
         if frame.block_id is None:
             return b""
         seen = self._blocks.get((frame.task_id, frame.block_id))
-        if seen is None:
+        if seen is None or self._is_dressed(seen.block):
             return b""
         if frame.text is not None:
             seen.block.finish(frame.text)
         return _delta(seen)
 
-    def _advance(self, frame: StoredFrame) -> bytes:
+    def _advance(self, frame: StoredFrame, body: bytes) -> bytes:
         """Pass a stored event: send it, and forget the live state that it ends."""
         number = frame.number(self._kind)
         self._cursor = number
@@ -264,7 +299,7 @@ class _Follower:
             _forget(self._blocks, frame.task_id)
             _forget(self._progress, frame.task_id)
         self._ended = self._kind == "task" and frame.type in TERMINAL_TYPES
-        sent = sse.stored_frame(number, frame.body)
+        sent = sse.stored_frame(number, body)
         return sent if self._extras is None else sent + self._extras.after(frame)
 
     # ── the live state ────────────────────────────────────────────────────────────────────────
@@ -292,10 +327,17 @@ class _Follower:
 
     def _block(self, key: LiveKey, block: LiveBlock) -> bytes:
         seen = self._blocks.get(key)
-        if seen is not None:
+        if seen is None:
+            seen = self._blocks[key] = Seen(block)
+            if block.opened <= self._seat.joined and not self._is_dressed(block):
+                return _snapshot(seen)
+        if self._dress is None or block.kind != "text":
             return _delta(seen)
-        seen = self._blocks[key] = _Seen(block)
-        return _delta(seen) if block.opened > self._seat.joined else _snapshot(seen)
+        late = block.opened <= self._seat.joined
+        return self._dress.growing(block, seen, late=late, ring=self._seat.bell.ring)
+
+    def _is_dressed(self, block: LiveBlock) -> bool:
+        return self._dress is not None and block.kind == "text"
 
 
 def _forget(entries: dict[LiveKey, Any], task_id: str) -> None:
@@ -310,7 +352,7 @@ def _piece(block: LiveBlock, start: int) -> str:
     return text[: FRAME_BYTES // 4]
 
 
-def _snapshot(seen: _Seen) -> bytes:
+def _snapshot(seen: Seen) -> bytes:
     """All of a block so far, for one who comes late."""
     block = seen.block
     text = _piece(block, 0)
@@ -321,7 +363,7 @@ def _snapshot(seen: _Seen) -> bytes:
     return sse.live_frame("snapshot", payload | {"text": text}, block.task_id)
 
 
-def _delta(seen: _Seen) -> bytes:
+def _delta(seen: Seen) -> bytes:
     """The next piece of a block; encoded once for all followers that stand at the same place."""
     block, start = seen.block, seen.offset
     if start >= block.length:

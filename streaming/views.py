@@ -17,13 +17,14 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from streaming.follow import Frame, Greeting, Source, follow
+from streaming.follow import Dress, Frame, Greeting, Source, follow
+from streaming.rendering import Html
 from streaming.sse import parse_cursor
 from tasks import access, events, service
 from tasks.access import Principal
 from tasks.api.errors import in_our_shape, refusal
 from tasks.conf import conf
-from tasks.errors import NotFound, ServiceError
+from tasks.errors import Invalid, NotFound, ServiceError
 from tasks.models import Approval, Session, Task
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
     if task.status in Task.TERMINAL and cursor >= task.last_sequence:
         return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
     await _ring(task)
-    return respond(follow(_task_source(principal, task.pk), cursor), f"task {task.pk}")
+    chunks = follow(_task_source(principal, task.pk), cursor, dress=dress_of(request))
+    return respond(chunks, f"task {task.pk}")
 
 
 @stream_view
@@ -73,7 +75,8 @@ async def session_stream(request: HttpRequest, session_id: str) -> HttpResponseB
     principal = await reader(request)
     session = await access.visible_session(principal, session_id)
     source = session_source(principal, session.pk)
-    return respond(follow(source, cursor_of(request)), f"session {session.pk}")
+    chunks = follow(source, cursor_of(request), dress=dress_of(request))
+    return respond(chunks, f"session {session.pk}")
 
 
 async def reader(request: HttpRequest) -> Principal:
@@ -87,6 +90,17 @@ def cursor_of(request: HttpRequest) -> int:
     return parse_cursor(
         request.headers.get("Last-Event-ID"), query.get("last_event_id"), query.get("after")
     )
+
+
+def dress_of(request: HttpRequest) -> Dress | None:
+    """`?render=html`: for pages."""
+    match request.GET.get("render"):
+        case None | "":
+            return None
+        case "html":
+            return Html()
+        case _:
+            raise Invalid("invalid", "render is html, or not there.")
 
 
 class EventStream(StreamingHttpResponse):

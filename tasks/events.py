@@ -347,6 +347,12 @@ def wire_body(row: Row, *, cut: bool = False) -> bytes:
     ).encode()
 
 
+def with_html(event: bytes, html: str) -> bytes:
+    """An event of the wire, or its frame, with `html` as the last field of its payload."""
+    end = len(event) - len(b"}}\n\n" if event.endswith(b"\n") else b"}}")
+    return event[:end] + b',"html":' + canonical_json(html).encode() + event[end:]
+
+
 def frame(row: Row) -> StoredFrame:
     """The event as the hub and `follow()` pass it on: `event:` and `data:` lines without the id."""
     known = _KNOWN_TO_HUB.get(row.type)

@@ -40,6 +40,7 @@ class LiveBlock:
     """The growing text of an open block; one object for all topics and followers."""
 
     __slots__ = (
+        "__weakref__",
         "_pieces",
         "_starts",
         "after",
