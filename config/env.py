@@ -253,6 +253,7 @@ def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
         demo_model=env.flag("PILOTHOUSE_DEMO_MODEL", False),
         mode=env.choice("PILOTHOUSE_MODE", MODES, "ask"),
         unattended_mode=env.choice("PILOTHOUSE_UNATTENDED_MODE", MODES, "ask"),
+        given=frozenset(name for name, value in env.values.items() if value.strip() and name.startswith(PREFIX)),
         **numbers,  # type: ignore[arg-type] # NUMBERS has the type of each field
     )
     if built.llm_base_url and not built.llm_model:

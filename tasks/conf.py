@@ -54,6 +54,9 @@ class Conf:
     sse_heartbeat_seconds: float = 15
     delta_flush_ms: int = 40
 
+    given: frozenset[str] = frozenset()
+    """Names of the variables that somebody set; everything else is a default."""
+
     @property
     def origin(self) -> str:
         """Scheme, host and port of `public_url`."""

@@ -31,15 +31,23 @@ def register(
     `anywhere` is for commands and administrators: the root may lie outside the workspaces folder.
     """
     name = name.strip()
+    with transaction.atomic():
+        real = checked_root(owner, name, root, anywhere=anywhere)
+        return Workspace.objects.create(owner_id=owner.pk, name=name, root=str(real))
+
+
+def checked_root(
+    owner: AbstractBaseUser, name: str, root: Path | str, *, anywhere: bool = False
+) -> Path:
+    """The real folder for a new workspace. Raises Invalid like `register`, and makes nothing."""
     if not name or len(name) > MAX_NAME:
         raise Invalid("workspace_name", f"A workspace needs a name of 1 to {MAX_NAME} letters.")
     real = _real_folder(root)
     if not anywhere:
         _refuse_outside(real)
     _refuse_our_state(real)
-    with transaction.atomic():
-        _refuse_taken(owner, name, real)
-        return Workspace.objects.create(owner_id=owner.pk, name=name, root=str(real))
+    _refuse_taken(owner, name, real)
+    return real
 
 
 def _real_folder(root: Path | str) -> Path:

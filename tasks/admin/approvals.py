@@ -1,0 +1,217 @@
+"""Approvals: what waits comes first, the change stands above the buttons, and deciding here is the
+same function as in the API. Also the page of the policy settings in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.contrib import admin, messages
+from django.db.models import Case, QuerySet, When
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from tasks import access, decisions
+from tasks.admin import diffs, policy, words
+from tasks.admin.base import EvidenceAdmin, as_uuid, badge, link
+from tasks.approvals import Reply
+from tasks.errors import Conflict, NotFound, ServiceError
+from tasks.models import Approval
+from tasks.writer import WriterUnavailable
+
+STATES = {
+    "pending": ("flag", "wait", "Waits for a person"),
+    "approved": ("check", "ok", "Approved"),
+    "rejected": ("cross", "fail", "Rejected"),
+    "expired": ("hour", "fail", "Expired"),
+    "stale": ("retry", "risk", "Asked again"),
+    "cancelled": ("stop", "plain", "Void"),
+}
+
+
+@admin.register(Approval)
+class ApprovalAdmin(EvidenceAdmin):
+    change_form_template = "admin/tasks/approval/change_form.html"
+    change_list_template = "admin/tasks/approval/change_list.html"
+    list_display = ["call", "state", "risk", "of_task", "created_at", "expires_at", "decided_by"]
+    list_filter = ["status", "kind", "risk", "tool"]
+    list_select_related = ["task", "resolved_by"]
+    search_fields = ["tool", "task__goal"]
+    search_help_text = "A tool, words of the task's goal, or the id of an approval."
+    ordering = [
+        Case(When(status=Approval.Status.PENDING, then=0), default=1).asc(),
+        "-created_at",
+        "-id",
+    ]
+    readonly_fields = [
+        "call",
+        "state",
+        "of_task",
+        "asked",
+        "why",
+        "bound_to",
+        "decided",
+        "the_comment",
+        "the_arguments",
+        "the_edit",
+    ]
+    fieldsets = [("What is asked", {"fields": readonly_fields})]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("task", "resolved_by", "replaced_by")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        own = [
+            path("policy/", view(self.policy_page), name="tasks_approval_policy"),
+            path("<path:object_id>/decide/", view(self.decide), name="tasks_approval_decide"),
+        ]
+        return own + super().get_urls()
+
+    # ── pages ─────────────────────────────────────────────────────────────────────────────────
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        approval = self.row(request, object_id)
+        ours = {
+            "diff": diffs.parse(approval.diff, limit=None),
+            "may_decide": approval.status == Approval.Status.PENDING and may(request, approval),
+            "title": f"Approval {str(approval.pk)[:8]}",
+        }
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
+
+    def decide(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """POST: the same decision as in the API, by the same function."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        approval = self.row(request, object_id)
+        if not may(request, approval):
+            return self._back(
+                request, approval, "You may not decide this approval.", messages.ERROR
+            )
+        user_id = request.user.pk
+        assert user_id is not None  # admin_view lets nobody else in
+        try:
+            done = async_to_sync(decisions.resolve)(approval.pk, user_id, _reply(request))
+        except ServiceError as refusal:
+            return self._refused(request, approval, refusal)
+        except WriterUnavailable as trouble:
+            return self._back(request, approval, f"Nothing was decided: {trouble}", messages.ERROR)
+        told = f"It is {done.status}. The task goes on."
+        return self._back(request, approval, told, messages.SUCCESS)
+
+    def policy_page(self, request: HttpRequest) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Policy settings in force",
+            "opts": self.opts,
+            **policy.page(),
+        }
+        return TemplateResponse(request, "admin/policy.html", context)
+
+    def _refused(
+        self, request: HttpRequest, approval: Approval, refusal: ServiceError
+    ) -> HttpResponse:
+        successor = (refusal.details or {}).get("approval_id") if _stale(refusal) else None
+        found = Approval.objects.filter(pk=as_uuid(successor)).first() if successor else None
+        return self._back(request, found or approval, refusal.message, messages.WARNING)
+
+    def _back(
+        self, request: HttpRequest, approval: Approval, told: str, level: int
+    ) -> HttpResponseRedirect:
+        self.message_user(request, told, level)
+        return HttpResponseRedirect(reverse("admin:tasks_approval_change", args=[approval.pk]))
+
+    # ── columns and fields ────────────────────────────────────────────────────────────────────
+
+    @admin.display(description="call", ordering="tool")
+    def call(self, approval: Approval) -> SafeString:
+        call = words.call_of(approval.tool, approval.edited_arguments or approval.arguments)
+        return format_html("{} <code>{}</code>", call.todo.capitalize(), call.subject)
+
+    @admin.display(description="status", ordering="status")
+    def state(self, approval: Approval) -> SafeString:
+        return badge(*STATES[approval.status])
+
+    @admin.display(description="task")
+    def of_task(self, approval: Approval) -> SafeString | str:
+        return link(approval.task, words.line(approval.task.goal, 80))
+
+    @admin.display(description="decided by")
+    def decided_by(self, approval: Approval) -> str:
+        return approval.resolved_by.get_username() if approval.resolved_by else "-"
+
+    @admin.display(description="Asked")
+    def asked(self, approval: Approval) -> str:
+        silent = f", when silent: reject at {approval.expires_at:%H:%M:%S} UTC"
+        return f"{approval.created_at:%d %b %Y %H:%M:%S} UTC" + (
+            silent if approval.expires_at else ""
+        )
+
+    @admin.display(description="Why it asks")
+    def why(self, approval: Approval) -> str:
+        parts = [f"{approval.risk.capitalize()} risk", words.line(approval.reason, 1000)]
+        return " · ".join([*parts, words.line(approval.rule, 1000)])
+
+    @admin.display(description="Bound to")
+    def bound_to(self, approval: Approval) -> SafeString:
+        return format_html(
+            "arguments <code>{}</code> · target <code>{}</code>",
+            words.ends(approval.arguments_digest),
+            words.ends(approval.target_digest),
+        )
+
+    @admin.display(description="Decided")
+    def decided(self, approval: Approval) -> SafeString | str:
+        if approval.resolved_at is None:
+            return "Not yet. Nothing has been done."
+        after = (
+            format_html(" · asked again as {}", link(approval.replaced_by, "this approval"))
+            if approval.replaced_by
+            else ""
+        )
+        by = self.decided_by(approval)
+        return format_html("{}, {:%d %b %Y %H:%M:%S} UTC{}", by, approval.resolved_at, after)
+
+    @admin.display(description="Comment")
+    def the_comment(self, approval: Approval) -> SafeString:
+        said = " ".join(part for part in (approval.answer, approval.comment) if part)
+        return format_html('<div class="ph-text">{}</div>', words.visible(said) or "-")
+
+    @admin.display(description="Arguments")
+    def the_arguments(self, approval: Approval) -> SafeString:
+        return format_html('<pre class="ph-text">{}</pre>', words.pretty(approval.arguments))
+
+    @admin.display(description="Edited arguments")
+    def the_edit(self, approval: Approval) -> SafeString | str:
+        if approval.edited_arguments is None:
+            return "-"
+        return format_html('<pre class="ph-text">{}</pre>', words.pretty(approval.edited_arguments))
+
+
+def may(request: HttpRequest, approval: Approval) -> bool:
+    """Whether they may decide: seeing the admin's page is not enough."""
+    principal = access.principal_of(request.user)  # type: ignore[arg-type] # staff, so not anonymous
+    try:
+        access.find_approval(principal, approval.pk, access.APPROVERS)
+    except NotFound:
+        return False
+    return True
+
+
+def _reply(request: HttpRequest) -> Reply:
+    """A button's value is its decision, with the answer behind a colon where one is needed."""
+    decision, _, answer = request.POST.get("decision", "").partition(":")
+    return Reply(decision=decision, answer=answer, comment=request.POST.get("comment", ""))
+
+
+def _stale(refusal: ServiceError) -> bool:
+    return isinstance(refusal, Conflict) and refusal.code == "stale"

@@ -1,0 +1,105 @@
+"""Where work happens: sessions and artifacts to look at, workspaces and who may use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from tasks.admin import words
+from tasks.admin.base import EvidenceAdmin, link, listing
+from tasks.models import Artifact, Session, Task
+
+
+@admin.register(Session)
+class SessionAdmin(EvidenceAdmin):
+    list_display = [
+        "name",
+        "owner",
+        "the_workspace",
+        "archived",
+        "deleted",
+        "created_at",
+        "updated_at",
+    ]
+    list_filter = ["archived", "hidden", "workspace"]
+    list_select_related = ["owner", "workspace"]
+    search_fields = ["title", "owner__username"]
+    search_help_text = "Words of the title, a user's name, or a session's id."
+    date_hierarchy = "created_at"
+    ordering = ["-updated_at", "-id"]
+    readonly_fields = [
+        "name",
+        "owner",
+        "the_workspace",
+        "tasks",
+        "events",
+        "archived",
+        "deleted",
+        "forked",
+        "created_at",
+        "updated_at",
+    ]
+    fields = readonly_fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        related = ("owner", "workspace", "forked_from")
+        return super().get_queryset(request).select_related(*related)
+
+    @admin.display(description="title", ordering="title")
+    def name(self, session: Session) -> str:
+        return words.line(str(session))
+
+    @admin.display(description="workspace", ordering="workspace__name")
+    def the_workspace(self, session: Session) -> SafeString | str:
+        return link(session.workspace, words.line(session.workspace.name))
+
+    @admin.display(boolean=True, ordering="hidden")
+    def deleted(self, session: Session) -> bool:
+        """For its owner; the log stays."""
+        return session.hidden
+
+    @admin.display
+    def tasks(self, session: Session) -> SafeString:
+        return listing(Task, f"{session.tasks.count()} tasks", session__id__exact=session.pk)
+
+    @admin.display
+    def events(self, session: Session) -> str:
+        """Positions have no gaps, so nobody needs to count."""
+        return f"{session.last_position:,}"
+
+    @admin.display(description="forked from")
+    def forked(self, session: Session) -> SafeString | str:
+        origin = session.forked_from
+        if origin is None:
+            return "-"
+        return format_html("{}, event {}", link(origin, "a task"), session.forked_at_sequence)
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(EvidenceAdmin):
+    list_display = ["where", "of_task", "media_type", "size", "created_at"]
+    list_filter = ["media_type"]
+    list_select_related = ["task"]
+    search_fields = ["path", "sha256"]
+    search_help_text = "A part of the path, a SHA-256, or a task's id."
+    id_search = "task_id"
+    date_hierarchy = "created_at"
+    ordering = ["-created_at", "-id"]
+    readonly_fields = ["where", "of_task", "media_type", "size", "sha256", "created_at"]
+    fields = readonly_fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("task")
+
+    @admin.display(description="path", ordering="path")
+    def where(self, artifact: Artifact) -> SafeString:
+        return format_html("<code>{}</code>", words.visible(artifact.path))
+
+    @admin.display(description="task")
+    def of_task(self, artifact: Artifact) -> SafeString | str:
+        return link(artifact.task, words.line(artifact.task.goal, 80))

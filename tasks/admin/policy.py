@@ -1,0 +1,130 @@
+"""The policy settings in force, each with where it comes from. Read-only, and without secrets."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, cast
+
+from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy
+from agent.tools import builtin_tools
+from tasks.conf import Conf, conf
+
+SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
+    "Modes": (
+        ("mode", "for the chat page, the API, AG-UI and commands"),
+        ("unattended_mode", "for schedules and webhooks"),
+    ),
+    "Approvals": (
+        ("approval_ttl_seconds", "seconds until silence counts as no"),
+        ("repeat_limit", "identical calls in a row until a person is asked; 0: never"),
+    ),
+    "Limits of a task": (
+        ("max_agent_steps", "steps"),
+        ("max_task_seconds", "seconds of work; waiting for people is free"),
+        ("max_task_tokens", "tokens"),
+        ("max_task_cost", "cost"),
+    ),
+    "Limits of the server": (
+        ("max_active_runs", "runs at once"),
+        ("max_queued_per_user", "waiting tasks per user"),
+        ("drain_seconds", "seconds that running tools get at a shutdown"),
+    ),
+    "Model": (
+        ("llm_provider", "kind of provider"),
+        ("llm_base_url", "endpoint"),
+        ("llm_model", "model"),
+        ("llm_api_key", "key"),
+        ("demo_model", "scripted demo when no model is set"),
+    ),
+    "Where": (
+        ("public_url", "address for people"),
+        ("workspaces_dir", "folder of the workspaces"),
+        ("audit_key", "key of the hash chains"),
+    ),
+}
+SECRET = frozenset({"llm_api_key", "audit_key"})
+MODES = {
+    "ask": "A person decides about every effect.",
+    "deny": "What would be asked is refused.",
+    "read_only": "Reads, and nothing else.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting as it is in force."""
+
+    name: str
+    value: str
+    meaning: str
+    source: str
+
+
+def page() -> dict[str, Any]:
+    """Context of the page."""
+    settings = conf()
+    return {
+        "groups": [
+            (title, [_setting(settings, name, meaning) for name, meaning in rows])
+            for title, rows in SHOWN.items()
+        ],
+        "modes": list(MODES.items()),
+        "actions": _actions(settings),
+        "tools": _tools(settings),
+    }
+
+
+def _setting(settings: Conf, name: str, meaning: str) -> Setting:
+    variable = f"PILOTHOUSE_{name.upper()}"
+    given = variable in settings.given
+    return Setting(
+        name=variable,
+        value=_shown(name, getattr(settings, name)),
+        meaning=meaning,
+        source="environment or .env" if given else _default_source(name),
+    )
+
+
+def _default_source(name: str) -> str:
+    if name == "audit_key":
+        return "file audit.key, made by set-up"
+    with_default = {field.name for field in fields(Conf) if field.default is not MISSING}
+    return "default" if name in with_default else "default, inside PILOTHOUSE_VAR_DIR"
+
+
+def _shown(name: str, value: object) -> str:
+    if name in SECRET:
+        return "set, not shown" if value else "not set"
+    match value:
+        case None:
+            return "no limit"
+        case bool():
+            return "on" if value else "off"
+        case float():
+            return f"{value:g}"
+        case "":
+            return "not set"
+        case _:
+            return str(value)
+
+
+def _actions(settings: Conf) -> list[tuple[str, str, str]]:
+    """What follows from the last segment of a capability, watched and unattended."""
+    shown = [(action, f"example:{action}") for action in sorted(ALLOWED_ACTIONS | ASKED_ACTIONS)]
+    shown += [("anything else, or none", "")]
+    return [(name, *_decisions(settings, capability, "")) for name, capability in shown]
+
+
+def _tools(settings: Conf) -> list[tuple[str, str, str, str]]:
+    return [
+        (tool.name, tool.capability, *_decisions(settings, tool.capability, tool.name))
+        for tool in builtin_tools()
+    ]
+
+
+def _decisions(settings: Conf, capability: str, tool: str) -> tuple[str, str]:
+    watched, unattended = (
+        Policy(mode=cast(Mode, mode)).decide(capability, tool).decision
+        for mode in (settings.mode, settings.unattended_mode)
+    )
+    return watched, unattended

@@ -1,0 +1,184 @@
+"""Schedules: when each is due next, what came of the last due times, run now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from tasks import access, schedules
+from tasks.admin import words
+from tasks.admin.base import badge
+from tasks.admin.editing import AuditedAdmin
+from tasks.admin.tasks import STATES
+from tasks.errors import Invalid, ServiceError
+from tasks.models import Schedule, ScheduleTick
+from tasks.writer import WriterUnavailable
+
+TICKS = 50
+"""Past due times on a schedule's page."""
+
+if TYPE_CHECKING:
+    ScheduleModelForm = forms.ModelForm[Schedule]
+else:
+    ScheduleModelForm = forms.ModelForm
+
+
+class ScheduleForm(ScheduleModelForm):
+    mode = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("", "as the server says"),
+            *((mode, mode) for mode in ("ask", "deny", "read_only")),
+        ],
+        help_text="Stricter than the server's mode for unattended tasks, never looser.",
+    )
+    time_zone = forms.CharField(
+        max_length=64, required=False, initial="UTC", help_text="e.g. UTC or Europe/Berlin"
+    )
+    cron = forms.CharField(
+        max_length=1000,
+        required=False,
+        strip=False,
+        help_text="Minute, hour, day of month, month, day of week: 0 7 * * 1-5 is 07:00 on workdays.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        try:
+            line = schedules.parse(values.get("cron", ""), values.get("time_zone", ""))
+        except Invalid as invalid:
+            self.add_error("time_zone" if invalid.code == "time_zone" else "cron", invalid.message)
+        else:
+            values["cron"] = line.line
+        self._check_place(values)
+        return values
+
+    def _check_place(self, values: dict[str, Any]) -> None:
+        owner, workspace = values.get("owner"), values.get("workspace")
+        if not owner or not workspace:
+            return
+        if not owner.is_active:
+            self.add_error("owner", "This user is not active.")
+        usable = access.visible_workspaces(access.principal_of(owner), access.WRITERS)
+        if not usable.filter(pk=workspace.pk).exists():
+            self.add_error("workspace", f"{owner} may not work in this workspace.")
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(AuditedAdmin):
+    kind = "schedule"
+    form = ScheduleForm
+    change_form_template = "admin/tasks/schedule/change_form.html"
+    list_display = ["called", "owner", "line", "time_zone", "state", "next_due", "last_result"]
+    list_filter = ["enabled", "workspace"]
+    list_select_related = ["owner", "workspace"]
+    search_fields = ["name", "goal", "owner__username"]
+    search_help_text = "A name, words of the goal, an owner, or a schedule's id."
+    autocomplete_fields = ["owner", "workspace"]
+    fields = ["name", "owner", "workspace", "goal", "cron", "time_zone", "mode", "enabled"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        last = ScheduleTick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
+        rows = super().get_queryset(request).select_related("owner", "workspace", "session")
+        return rows.annotate(
+            last_outcome=Subquery(last.values("outcome")[:1]),
+            last_reason=Subquery(last.values("reason")[:1]),
+            last_status=Subquery(last.values("task__status")[:1]),
+        )
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        own = [path("<uuid:object_id>/run/", view(self.run_now), name="tasks_schedule_run")]
+        return own + super().get_urls()
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        schedule = self.row(request, object_id)
+        ticks = schedule.ticks.select_related("task").order_by("-due_at")[:TICKS]
+        ours = {
+            "ticks": [(tick, _result(tick)) for tick in ticks],
+            "upcoming": _upcoming(schedule),
+            "may_run": self.has_change_permission(request, schedule),
+        }
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        schedules.plan(obj)
+        super().save_model(request, obj, form, change)
+
+    def run_now(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """POST: one task at once, by the same rules."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        schedule = self.row(request, object_id)
+        here = HttpResponseRedirect(reverse("admin:tasks_schedule_change", args=[schedule.pk]))
+        if not self.has_change_permission(request, schedule):
+            self.message_user(request, "You may not run this schedule.", messages.ERROR)
+            return here
+        try:
+            tick = schedules.run_now(schedule.pk, request.user.get_username())
+        except (ServiceError, WriterUnavailable) as refusal:
+            self.message_user(request, f"No task was made: {refusal}", messages.ERROR)
+            return here
+        if tick.task_id is None:
+            self.message_user(request, f"No task was made: {tick.reason}", messages.WARNING)
+        else:
+            self.message_user(request, "Its task is made.", messages.SUCCESS)
+        return here
+
+    @admin.display(description="name", ordering="name")
+    def called(self, schedule: Schedule) -> str:
+        return words.line(schedule.name)
+
+    @admin.display(description="cron", ordering="cron")
+    def line(self, schedule: Schedule) -> str:
+        return schedule.cron
+
+    @admin.display(description="state", ordering="enabled")
+    def state(self, schedule: Schedule) -> SafeString:
+        if schedule.enabled:
+            return badge("clock", "run", "On")
+        if schedule.paused_reason:
+            return badge("flag", "wait", f"Paused: {schedule.paused_reason}")
+        return badge("stop", "plain", "Off")
+
+    @admin.display(description="next run", ordering="next_due_at")
+    def next_due(self, schedule: Schedule) -> str:
+        return f"{schedule.next_due_at:%d %b %Y %H:%M} UTC" if schedule.next_due_at else "-"
+
+    @admin.display(description="last result")
+    def last_result(self, schedule: Schedule) -> SafeString | str:
+        found = vars(schedule)
+        if found["last_outcome"] is None:
+            return "-"
+        if found["last_status"]:
+            return badge(*STATES[found["last_status"]])
+        return words.line(f"{found['last_outcome']}: {found['last_reason']}", 120)
+
+
+def _upcoming(schedule: Schedule) -> SafeString | str:
+    try:
+        coming = schedules.previewed(schedule)
+    except Invalid as invalid:
+        return invalid.message
+    if not coming:
+        return "None: it is switched off."
+    return format_html_join(" · ", "{:%a %d %b %Y %H:%M} UTC", ((due,) for due in coming))
+
+
+def _result(tick: ScheduleTick) -> SafeString | str:
+    if tick.task is not None:
+        return badge(*STATES[tick.task.status])
+    return words.line(f"{tick.get_outcome_display()}: {tick.reason}" if tick.reason else "Claimed")

@@ -1,0 +1,253 @@
+"""Tasks: who asked for what, and the whole log, readable. Evidence: nothing here changes a task."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib import admin
+from django.db.models import Count, Q, QuerySet
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseRedirect,
+    StreamingHttpResponse,
+)
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from agent.text import cut
+from tasks import chain, events
+from tasks.admin import words
+from tasks.admin.base import EvidenceAdmin, badge, link
+from tasks.admin.timeline import KINDS, timeline
+from tasks.models import Task
+
+STATES = {
+    "queued": ("queued", "plain", "Queued"),
+    "running": ("run", "run", "Running"),
+    "waiting_approval": ("flag", "wait", "Waits for a person"),
+    "completed": ("check", "ok", "Done"),
+    "failed": ("cross", "fail", "Failed"),
+    "cancelled": ("stop", "plain", "Stopped"),
+    "budget_exceeded": ("gauge", "fail", "Limit reached"),
+}
+"""Icon, tone and words of each status."""
+EXPORTED = 1000
+"""Events per query of an export."""
+REMEMBERED = 20
+"""Checks of chains that a browser session keeps."""
+_CHECKS = "admin_chain_checks"
+
+
+@admin.register(Task)
+class TaskAdmin(EvidenceAdmin):
+    change_form_template = "admin/tasks/task/change_form.html"
+    list_display = [
+        "what",
+        "state",
+        "asker",
+        "workspace",
+        "trigger",
+        "created_at",
+        "steps",
+        "spent",
+    ]
+    list_filter = ["status", "trigger", "session__workspace"]
+    list_select_related = ["created_by", "session__workspace"]
+    search_fields = ["goal"]
+    search_help_text = "Words of the goal, or a task's id."
+    date_hierarchy = "created_at"
+    ordering = ["-created_at", "-id"]
+    readonly_fields = ["the_goal", "asked_by", "outcome", "usage_in_words", "policy", "places"]
+    fieldsets = [("Who asked for what", {"fields": readonly_fields})]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        related = ("session__workspace", "created_by", "cancel_requested_by", "follow_up_of")
+        return super().get_queryset(request).select_related(*related)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        own = [
+            path("<path:object_id>/check/", view(self.check_chain), name="tasks_task_check"),
+            path("<path:object_id>/export/", view(self.export), name="tasks_task_export"),
+        ]
+        return own + super().get_urls()
+
+    # ── the page of a task ────────────────────────────────────────────────────────────────────
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        task = self.row(request, object_id)
+        page = timeline(
+            task, before=_number(request.GET.get("before")), show=request.GET.get("show", "")
+        )
+        ours = {
+            "timeline": page,
+            "kinds": [(key, title, page.counts.get(key)) for key, (title, _) in KINDS.items()],
+            "subtitle": cut(words.line(task.goal), 80),
+            "check": request.session.get(_CHECKS, {}).get(str(task.pk)),
+            "title": f"Task {str(task.pk)[:8]}",
+        }
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
+
+    def check_chain(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """POST: follow the chain now; the page then says what came of it."""
+        task = self.row(request, object_id)
+        if request.method == "POST":
+            found = chain.verify_task(task.pk)
+            checks = dict(request.session.get(_CHECKS, {}))
+            checks.pop(str(task.pk), None)
+            checks[str(task.pk)] = {
+                "count": found.sequence,
+                "head": words.ends(found.hash),
+                "problem": found.problem,
+                "first_bad": found.sequence + 1,
+                "at": f"{timezone.now():%d %b %Y %H:%M:%S} UTC",
+            }
+            request.session[_CHECKS] = dict(list(checks.items())[-REMEMBERED:])
+        return HttpResponseRedirect(reverse("admin:tasks_task_change", args=[task.pk]) + "#the-log")
+
+    def export(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """The log as it is stored, one event per line, with what is needed to check its chain."""
+        task = self.row(request, object_id)
+        response = StreamingHttpResponse(_lines(task), content_type="application/jsonl")
+        response["Content-Disposition"] = f'attachment; filename="task-{task.pk}.jsonl"'
+        return response
+
+    # ── columns ───────────────────────────────────────────────────────────────────────────────
+
+    @admin.display(description="goal", ordering="goal")
+    def what(self, task: Task) -> str:
+        return cut(words.line(task.goal), 90)
+
+    @admin.display(description="status", ordering="status")
+    def state(self, task: Task) -> SafeString:
+        return badge(*STATES[task.status])
+
+    @admin.display(description="asked by", ordering="created_by__username")
+    def asker(self, task: Task) -> str:
+        return task.created_by.get_username()
+
+    @admin.display(ordering="session__workspace__name")
+    def workspace(self, task: Task) -> str:
+        return words.line(task.session.workspace.name)
+
+    @admin.display(description="tokens")
+    def spent(self, task: Task) -> str:
+        used = _tokens(task)
+        return f"{used:,}" if used else "-"
+
+    # ── fields ────────────────────────────────────────────────────────────────────────────────
+
+    @admin.display(description="Goal")
+    def the_goal(self, task: Task) -> SafeString:
+        return format_html('<div class="ph-text">{}</div>', words.visible(task.goal))
+
+    @admin.display(description="Asked by")
+    def asked_by(self, task: Task) -> SafeString:
+        follows = (
+            format_html(" · follow-up of {}", link(task.follow_up_of, _name(task.follow_up_of)))
+            if task.follow_up_of is not None
+            else ""
+        )
+        return format_html(
+            "{}, {}, {}{}",
+            task.created_by.get_username(),
+            task.get_trigger_display(),
+            _time(task.created_at),
+            follows,
+        )
+
+    @admin.display(description="Status")
+    def outcome(self, task: Task) -> SafeString:
+        parts = [badge(*STATES[task.status])]
+        if task.finished_at:
+            parts.append(format_html("{}", _time(task.finished_at)))
+        if task.error:
+            parts.append(format_html("{}", words.line(str(task.error.get("message", "")), 1000)))
+        if task.lease_worker and task.status == Task.Status.RUNNING:
+            parts.append(format_html("worker {}", task.lease_worker))
+        if task.cancel_requested_by:
+            parts.append(format_html("stop asked by {}", task.cancel_requested_by.get_username()))
+        return format_html_join(" · ", "{}", ((part,) for part in parts))
+
+    @admin.display(description="Usage")
+    def usage_in_words(self, task: Task) -> str:
+        usage = task.usage
+        parts = [
+            f"{task.run} run{'' if task.run == 1 else 's'}",
+            f"{task.steps} step{'' if task.steps == 1 else 's'}",
+            f"{words.tokens(usage.get('input_tokens', 0))} in",
+            f"{words.tokens(usage.get('output_tokens', 0))} out",
+        ]
+        if task.cost is not None:
+            parts.append(f"cost {task.cost:.4f}")
+        return " · ".join(parts)
+
+    @admin.display(description="Policy that applied")
+    def policy(self, task: Task) -> SafeString:
+        mode = task.mode or "the server's"
+        counted = task.approvals.aggregate(
+            asked=Count("pk"), waiting=Count("pk", filter=Q(status="pending"))
+        )
+        asked = reverse("admin:tasks_approval_changelist", query={"task__id__exact": task.pk})
+        return format_html(
+            'Mode asked for: {} · <a href="{}">{} asked, {} waiting</a> · <a href="{}">settings in force</a>',
+            mode,
+            asked,
+            counted["asked"],
+            counted["waiting"],
+            reverse("admin:tasks_approval_policy"),
+        )
+
+    @admin.display(description="Belongs to")
+    def places(self, task: Task) -> SafeString:
+        return format_html(
+            'Session {} · workspace {} · <a href="{}">artifacts</a>',
+            link(task.session, words.line(str(task.session))),
+            link(task.session.workspace, words.line(task.session.workspace.name)),
+            reverse("admin:tasks_artifact_changelist", query={"task__id__exact": task.pk}),
+        )
+
+
+async def _lines(task: Task) -> AsyncIterator[bytes]:
+    """Page by page: a long log needs no memory, and no thread while its reader is slow."""
+    after = 0
+    while rows := await sync_to_async(events.page)(task.pk, after, EXPORTED):
+        yield b"".join(_line(row) for row in rows)
+        after = rows[-1].sequence
+
+
+def _line(row: events.Row) -> bytes:
+    """`payload` stands in it character by character as it was hashed; see `tasks.events`."""
+    return (
+        f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
+        f'"task_id":"{row.task_id}","created_at":"{events.wire_time(row.created_at)}",'
+        f'"payload":{row.payload},"hash":"{row.hash}"}}\n'
+    ).encode()
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 18 else None
+
+
+def _tokens(task: Task) -> int:
+    return int(task.usage.get("input_tokens", 0)) + int(task.usage.get("output_tokens", 0))
+
+
+def _name(task: Task) -> str:
+    return f"task {str(task.pk)[:8]}"
+
+
+def _time(at: Any) -> str:
+    return f"{timezone.localtime(at):%d %b %Y %H:%M:%S}"

@@ -1,0 +1,92 @@
+"""Words and figures of the admin's pages: short, and showing what would hide or reorder text."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from agent.text import cut
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+"""Control characters and what reverses or hides text: evidence must read as it is."""
+MAX_SUBJECT = 300
+VERBS = {
+    "list_files": ("list", "listed"),
+    "read_file": ("read", "read"),
+    "search_files": ("search for", "searched for"),
+    "write_file": ("write", "wrote"),
+    "edit_file": ("change", "changed"),
+}
+"""What a tool is to do, and what it did."""
+
+
+class Call(NamedTuple):
+    """A tool call as words: verb and object."""
+
+    todo: str
+    done: str
+    subject: str
+
+
+def visible(text: str) -> str:
+    """The text with hidden characters written out."""
+    return _HIDDEN.sub(lambda found: f"<{ord(found[0]):02X}>", text.replace("\r\n", "\n"))
+
+
+def line(text: str, limit: int = MAX_SUBJECT) -> str:
+    """The text on one line."""
+    return cut(" ".join(visible(text).split()), limit)
+
+
+def call_of(name: str, arguments: dict[str, Any] | None) -> Call:
+    """A path is never cut: what is decided about must be read whole."""
+    arguments = arguments or {}
+    todo, done = VERBS.get(name, ("call", "called"))
+    if name not in VERBS:
+        return Call(todo, done, line(name))
+    subject = arguments.get("query" if name == "search_files" else "path", "")
+    text = visible(subject) if isinstance(subject, str) else line(pretty(subject))
+    if text in ("", ".") and name == "list_files":
+        return Call("list the workspace", "listed the workspace", "")
+    return Call(todo, done, text)
+
+
+def pretty(value: Any) -> str:
+    """JSON for people."""
+    return visible(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def short(digest: str, groups: int = 2) -> str:
+    """The first characters of a hash, in groups of four."""
+    return " ".join(digest[4 * n : 4 * n + 4] for n in range(groups))
+
+
+def ends(digest: str) -> str:
+    return f"{short(digest)} … {digest[-4:]}" if digest else "-"
+
+
+def seconds(value: float) -> str:
+    """0.4 s, 18.2 s, 6 min 51 s, 3 h 4 min."""
+    if value < 60:
+        return f"{value:.2f} s" if value < 0.1 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def elapsed(value: float) -> str:
+    return seconds(value) if value >= 0.1 else f"{value:.1f} s"
+
+
+def tokens(count: int) -> str:
+    return f"{count / 1000:.1f}k tokens" if count >= 1000 else f"{count} tokens"
+
+
+def moment(iso: str | None) -> datetime | None:
+    return datetime.fromisoformat(iso) if iso else None
