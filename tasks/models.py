@@ -64,6 +64,50 @@ class Member(models.Model):
         return f"{self.user_id} {self.role}"
 
 
+class ModelProfile(models.Model):
+    """A model that runs may ask: where it is, what it costs, how its server differs."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    name = models.CharField(max_length=100, unique=True)
+    base_url = models.CharField(max_length=500)
+    """The address before /chat/completions; never with a key in it."""
+    model = models.CharField(max_length=200)
+    key = models.TextField(blank=True, editable=False)
+    """`env:NAME`, or sealed by `tasks.secrets`; written only by `tasks.profiles`."""
+    stream = models.BooleanField(default=True)
+    context_size = models.PositiveIntegerField(null=True, blank=True)
+    """Tokens that the model can read; None: about 100,000."""
+    price_input = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
+    """Per million tokens, like the other two."""
+    price_cached = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
+    """Of input that the provider had cached; None: as other input."""
+    price_output = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
+    currency = models.CharField(max_length=3, default="USD")
+    limits = models.JSONField(default=dict, blank=True)
+    """Of a task that asks it, each at most the server's: steps, seconds, tokens, cost."""
+    options = models.JSONField(default=dict, blank=True)
+    """Fields for every request, e.g. temperature, max_tokens."""
+    quirks = models.JSONField(default=dict, blank=True)
+    """How its server differs (`agent.providers.quirks`); learnt at run time or set here."""
+    fallback = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="stands_in_for"
+    )
+    """Asked instead when this one cannot be reached."""
+    is_default = models.BooleanField(default=False)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["is_default"], condition=Q(is_default=True), name="one_default_model"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Session(models.Model):
     """A lasting conversation with an owner and a workspace."""
 
@@ -76,6 +120,10 @@ class Session(models.Model):
     archived = models.BooleanField(default=False)
     hidden = models.BooleanField(default=False)
     """Deleted for its owner; the log stays."""
+    model_profile = models.ForeignKey(
+        ModelProfile, null=True, blank=True, on_delete=models.SET_NULL, related_name="sessions"
+    )
+    """Which model its tasks ask; None: the default."""
     last_position = models.BigIntegerField(default=0)
     """Position of the session's newest event; moves only inside an append."""
     forked_from = models.ForeignKey(
@@ -127,6 +175,10 @@ class Task(models.Model):
     """What the request asked for; it can only tighten what the server says."""
     limits = models.JSONField(default=dict, blank=True)
     """Limits of its own, each at most the server's: steps, seconds, tokens, cost."""
+    model_profile = models.ForeignKey(
+        ModelProfile, null=True, blank=True, on_delete=models.SET_NULL, related_name="tasks"
+    )
+    """Which model this one task asks; None: its session's."""
     follow_up_of = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="follow_ups"
     )
@@ -149,6 +201,8 @@ class Task(models.Model):
     steps = models.PositiveIntegerField(default=0)
     usage = models.JSONField(default=dict, blank=True)
     cost = models.DecimalField(max_digits=14, decimal_places=6, null=True, blank=True)
+    compacted_at = models.BigIntegerField(null=True, blank=True)
+    """Sequence of its newest `context_compacted`: history is read from there on."""
     lease_worker = models.CharField(max_length=200, blank=True)
     """host:pid of the process that holds it."""
     lease_expires_at = models.DateTimeField(null=True, blank=True)
@@ -227,6 +281,51 @@ class TaskEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.sequence} {self.type}"
+
+
+class ModelUsage(models.Model):
+    """What one task used of one model on one day; kept beside the log by `tasks.usage`."""
+
+    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="usage_rows")
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="usage_rows", db_index=False
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    """Who asked for the task."""
+    day = models.DateField()
+    """In the server's time zone."""
+    model = models.CharField(max_length=200)
+    calls = models.PositiveIntegerField(default=0)
+    seconds = models.FloatField(default=0)
+    """Working time up to the newest of the calls."""
+    input_tokens = models.BigIntegerField(default=0)
+    cached_tokens = models.BigIntegerField(default=0)
+    """Part of `input_tokens`."""
+    output_tokens = models.BigIntegerField(default=0)
+    reasoning_tokens = models.BigIntegerField(default=0)
+    """Part of `output_tokens`."""
+    cost = models.DecimalField(max_digits=18, decimal_places=9, default=0)
+    priced_calls = models.PositiveIntegerField(default=0)
+    """Calls whose cost is known."""
+    estimated_calls = models.PositiveIntegerField(default=0)
+    """Calls whose tokens were counted by us, because the provider did not say."""
+
+    class Meta:
+        ordering = ["-day", "-id"]
+        verbose_name_plural = "model usage"
+        constraints = [
+            models.UniqueConstraint(fields=["task", "day", "model"], name="one_usage_row")
+        ]
+        indexes = [
+            models.Index(fields=["user", "day"], name="usage_of_user"),
+            models.Index(fields=["session", "day"], name="usage_of_session"),
+            models.Index(fields=["day"], name="usage_of_day"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.day}"
 
 
 class Approval(models.Model):
