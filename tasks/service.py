@@ -23,7 +23,7 @@ from django.utils import timezone
 from agent.events import TaskCreated, UserMessageAdded
 from agent.policy import Mode, strictest
 from agent.text import clean, cut
-from tasks import endings, events, wiring
+from tasks import audit, endings, events, wiring
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
 from tasks.models import Session, Task, Workspace
@@ -134,6 +134,11 @@ async def retry(task_id: UUID, user_id: int, limits: dict[str, float] | None = N
 async def fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> UUID:
     """A new session that continues from an event of this one. Nothing is copied."""
     return await writer.run(partial(_fork, session_id, user_id, task_id, sequence))
+
+
+async def delete_session(session_id: UUID, by: str) -> None:
+    """It disappears for everybody; its log stays for the audit. Not while something runs in it."""
+    await writer.run(partial(_delete_session, session_id, by))
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────
@@ -317,6 +322,24 @@ def _fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> UUID:
         forked_at_sequence=sequence,
     )
     return branch.id
+
+
+def _delete_session(session_id: UUID, by: str) -> None:
+    session = Session.objects.select_for_update().get(pk=session_id)
+    if session.tasks.filter(status__in=Task.OPEN).exists():
+        raise Conflict("session_busy", "A task of this session is not finished yet.")
+    Session.objects.filter(pk=session_id).update(hidden=True)
+    audit.record(
+        audit.Change(
+            action="session.deleted",
+            by=by,
+            object_type="session",
+            object_id=str(session_id),
+            name=session.title,
+            before={"hidden": False},
+            after={"hidden": True},
+        )
+    )
 
 
 def _session_of(task_id: UUID) -> UUID:

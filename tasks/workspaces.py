@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
+from tasks import audit
 from tasks.conf import conf
 from tasks.errors import Invalid
 from tasks.models import Workspace
@@ -33,7 +34,18 @@ def register(
     name = name.strip()
     with transaction.atomic():
         real = checked_root(owner, name, root, anywhere=anywhere)
-        return Workspace.objects.create(owner_id=owner.pk, name=name, root=str(real))
+        workspace = Workspace.objects.create(owner_id=owner.pk, name=name, root=str(real))
+        audit.record(
+            audit.Change(
+                action="workspace.made",
+                by=owner.get_username(),
+                object_type="workspace",
+                object_id=str(workspace.pk),
+                name=name,
+                after={"owner": owner.pk, "root": str(real)},
+            )
+        )
+        return workspace
 
 
 def checked_root(

@@ -35,7 +35,7 @@ from tasks.access.reach import (
     writable_session,
     writable_task,
 )
-from tasks.access.tokens import TOKEN_USED_EVERY, digest_of, issue_token
+from tasks.access.tokens import TOKEN_USED_EVERY, digest_of, issue_token, revoke_token
 
 __all__ = [
     "APPROVERS",
@@ -59,6 +59,7 @@ __all__ = [
     "open_tasks",
     "parse_id",
     "principal_of",
+    "revoke_token",
     "still_valid",
     "still_valid_now",
     "usable_workspace",

@@ -11,11 +11,13 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, User
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
+from tasks import audit
 from tasks.access.principal import SCOPES
 from tasks.errors import Invalid
 from tasks.models import ApiToken
@@ -93,15 +95,42 @@ def issue_token(
     if expires is not None and expires <= timezone.now():
         raise Invalid("invalid", "A token must expire in the future.")
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
-    ApiToken.objects.create(
-        user_id=user.pk,
-        name=name,
-        prefix=token[:10],
-        digest=digest_of(token),
-        scopes=[scope for scope in SCOPES if scope in wanted],
-        expires_at=expires,
-    )
+    with transaction.atomic():
+        row = ApiToken.objects.create(
+            user_id=user.pk,
+            name=name,
+            prefix=token[:10],
+            digest=digest_of(token),
+            scopes=[scope for scope in SCOPES if scope in wanted],
+            expires_at=expires,
+        )
+        after = {"scopes": row.scopes, "expires_at": audit.moment_text(expires)}
+        audit.record(_change("token.made", row, user.get_username(), after=after))
     return token
+
+
+def revoke_token(token_id: int, by: str, owner_id: int | None = None) -> bool:
+    """It stops working at once. False: there is no good token with this id (of this owner)."""
+    with transaction.atomic():
+        rows = ApiToken.objects.filter(pk=token_id, revoked_at=None)
+        if owner_id is not None:
+            rows = rows.filter(user_id=owner_id)
+        row = rows.first()
+        if row is None or not rows.update(revoked_at=timezone.now()):
+            return False
+        audit.record(_change("token.revoked", row, by, after={"revoked": True}))
+    return True
+
+
+def _change(action: str, row: ApiToken, by: str, after: dict[str, Any]) -> audit.Change:
+    return audit.Change(
+        action=action,
+        by=by,
+        object_type="token",
+        object_id=str(row.pk),
+        name=str(row),
+        after={"owner": row.user_id, **after},
+    )
 
 
 def digest_of(token: str) -> str:

@@ -58,7 +58,7 @@ class ApprovalAdmin(EvidenceAdmin):
         "the_arguments",
         "the_edit",
     ]
-    fieldsets = [("What is asked", {"fields": readonly_fields})]
+    fieldsets = [("What is asked", {"fields": [*readonly_fields]})]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("task", "resolved_by", "replaced_by")
@@ -120,8 +120,8 @@ class ApprovalAdmin(EvidenceAdmin):
     def _refused(
         self, request: HttpRequest, approval: Approval, refusal: ServiceError
     ) -> HttpResponse:
-        successor = (refusal.details or {}).get("approval_id") if _stale(refusal) else None
-        found = Approval.objects.filter(pk=as_uuid(successor)).first() if successor else None
+        successor = as_uuid((refusal.details or {}).get("approval_id")) if _stale(refusal) else None
+        found = Approval.objects.filter(pk=successor).first() if successor else None
         return self._back(request, found or approval, refusal.message, messages.WARNING)
 
     def _back(

@@ -43,7 +43,7 @@ class AuditEntryAdmin(EvidenceAdmin):
         "note",
         "hash",
     ]
-    fields = readonly_fields
+    fields = [*readonly_fields]
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -13,7 +13,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from tasks import audit, workspaces
+from tasks import access, workspaces
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge
 from tasks.admin.editing import AuditedAdmin
@@ -80,10 +80,10 @@ class WorkspaceAdmin(AuditedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request).select_related("owner")
-        return rows.annotate(number_of_members=Count("members"))
+        return cast("QuerySet[Any]", rows.annotate(number_of_members=Count("members")))
 
     def get_form(self, request: HttpRequest, *args: Any, **options: Any) -> Any:
-        form = super().get_form(request, *args, **options)
+        form: Any = super().get_form(request, *args, **options)
         form.anywhere = bool(request.user.is_superuser)
         return form
 
@@ -130,7 +130,7 @@ class ApiTokenAdmin(EvidenceAdmin):
         "last_used_at",
         "revoked_at",
     ]
-    fields = readonly_fields
+    fields = [*readonly_fields]
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -154,23 +154,10 @@ class ApiTokenAdmin(EvidenceAdmin):
         """POST: from the next request on nobody gets in with it."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        token = get_object_or_404(ApiToken, pk=token_id)
+        get_object_or_404(ApiToken, pk=token_id)
         if not self.may_revoke(request):
             self.message_user(request, "You may not revoke tokens.", messages.ERROR)
-        elif ApiToken.objects.filter(pk=token_id, revoked_at=None).update(
-            revoked_at=timezone.now()
-        ):
-            audit.note(
-                audit.Change(
-                    action="token.revoked",
-                    by=request.user.get_username(),
-                    object_type="token",
-                    object_id=str(token_id),
-                    name=str(token),
-                    before={"revoked": False},
-                    after={"revoked": True},
-                )
-            )
+        elif access.revoke_token(token_id, request.user.get_username()):
             self.message_user(request, "The token is revoked.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tasks_apitoken_change", args=[token_id]))
 

@@ -44,7 +44,7 @@ class SessionAdmin(EvidenceAdmin):
         "created_at",
         "updated_at",
     ]
-    fields = readonly_fields
+    fields = [*readonly_fields]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         related = ("owner", "workspace", "forked_from")
@@ -91,7 +91,7 @@ class ArtifactAdmin(EvidenceAdmin):
     date_hierarchy = "created_at"
     ordering = ["-created_at", "-id"]
     readonly_fields = ["where", "of_task", "media_type", "size", "sha256", "created_at"]
-    fields = readonly_fields
+    fields = [*readonly_fields]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("task")

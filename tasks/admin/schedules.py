@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -87,11 +87,12 @@ class ScheduleAdmin(AuditedAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         last = ScheduleTick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
         rows = super().get_queryset(request).select_related("owner", "workspace", "session")
-        return rows.annotate(
+        annotated = rows.annotate(
             last_outcome=Subquery(last.values("outcome")[:1]),
             last_reason=Subquery(last.values("reason")[:1]),
             last_status=Subquery(last.values("task__status")[:1]),
         )
+        return cast("QuerySet[Any]", annotated)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

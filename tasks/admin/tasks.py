@@ -64,7 +64,7 @@ class TaskAdmin(EvidenceAdmin):
     date_hierarchy = "created_at"
     ordering = ["-created_at", "-id"]
     readonly_fields = ["the_goal", "asked_by", "outcome", "usage_in_words", "policy", "places"]
-    fieldsets = [("Who asked for what", {"fields": readonly_fields})]
+    fieldsets = [("Who asked for what", {"fields": [*readonly_fields]})]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         related = ("session__workspace", "created_by", "cancel_requested_by", "follow_up_of")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from asgiref.sync import sync_to_async
-from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
@@ -29,8 +28,8 @@ from tasks.api.schemas import (
     WorkspaceOut,
     answers,
 )
-from tasks.errors import Conflict, Invalid, NotFound
-from tasks.models import Member, Session, Task, Workspace
+from tasks.errors import Invalid, NotFound
+from tasks.models import Member, Session, Workspace
 
 router = Router(tags=["sessions"])
 workspaces = Router(tags=["workspaces"])
@@ -103,10 +102,7 @@ async def change_session(
 async def delete_session(request: HttpRequest, session_id: str) -> Status[Any]:
     """It disappears for everybody; its log stays for the audit. Not while something runs in it."""
     session = await access.writable_session(who(request), session_id)
-    unfinished = Task.objects.filter(session=OuterRef("pk"), status__in=Task.OPEN)
-    idle = Session.objects.filter(~Exists(unfinished), pk=session.pk)
-    if not await idle.aupdate(hidden=True):
-        raise Conflict("session_busy", "A task of this session is not finished yet.")
+    await service.delete_session(session.id, who(request).username)
     return Status(204, None)
 
 

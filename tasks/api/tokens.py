@@ -62,8 +62,9 @@ def _issue(
 async def revoke_token(request: HttpRequest, token_id: str) -> Status[Any]:
     """It stops working at once, and ends the streams that it opened."""
     exists = token_id.isascii() and token_id.isdecimal() and len(token_id) < 19
-    rows = _own(who(request)).filter(revoked_at=None, pk=int(token_id) if exists else 0)
-    if not await rows.aupdate(revoked_at=timezone.now()):
+    principal = who(request)
+    number, revoke = int(token_id) if exists else 0, sync_to_async(access.revoke_token)
+    if not await revoke(number, principal.username, principal.user_id):
         raise NotFound("token")
     return Status(204, None)
 

@@ -2,8 +2,9 @@
 
 For every task: the hash chain, the numbering without gaps, and that it ends at the head on the
 task row. For every session: positions without gaps. One line per broken task or session, then the
-root: SHA-256 over the lines `task id:last sequence:last hash`, in the order of the ids, each ended
-by a line feed. A root kept elsewhere proves later that nothing was cut off.
+root: SHA-256 over the lines `task id:last sequence:last hash`, in the order of the ids, and a last
+line `audit:last sequence:last hash` of the audit, each ended by a line feed. A root kept elsewhere
+proves later that nothing was cut off.
 
 Runs beside a working server and holds no lock: rows are streamed, and a task that grows meanwhile
 is read on until its head is reached.
@@ -20,6 +21,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, Max, Min
 
+from tasks import audit
 from tasks.chain import verify_task
 from tasks.models import Session, Task, TaskEvent
 
@@ -64,6 +66,12 @@ class Command(BaseCommand):
         for session_id, problem in broken_sessions():
             broken += 1
             self.stdout.write(f"session {session_id}: {problem}")
+        log = audit.verify()
+        root.update(f"audit:{log.sequence}:{log.hash}\n".encode())
+        if log.problem:
+            broken += 1
+            self.stdout.write(f"audit: {log.problem}")
+        self.stdout.write(f"audit: {log.sequence} entries, head {log.hash or '-'}")
         self.stdout.write(f"{tasks} tasks, {count} events, {broken} broken")
         self.stdout.write(f"root {root.hexdigest()}")
         if broken:
