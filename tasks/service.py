@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from channels.exceptions import ChannelFull
 from channels.layers import get_channel_layer
 from django.contrib.auth.models import User
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from agent.events import TaskCreated, UserMessageAdded
@@ -138,7 +138,7 @@ async def fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> 
 
 async def delete_session(session_id: UUID, by: str) -> None:
     """It disappears for everybody; its log stays for the audit. Not while something runs in it."""
-    await writer.run(partial(_delete_session, session_id, by))
+    await sync_to_async(_delete_session)(session_id, by)
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────
@@ -324,6 +324,7 @@ def _fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> UUID:
     return branch.id
 
 
+@transaction.atomic
 def _delete_session(session_id: UUID, by: str) -> None:
     session = Session.objects.select_for_update().get(pk=session_id)
     if session.tasks.filter(status__in=Task.OPEN).exists():
