@@ -1,0 +1,82 @@
+// The JSON API as the page uses it: the cookie's identity, the CSRF header, one kind of error.
+
+let csrf = { cookie: "csrftoken", header: "X-CSRFToken", token: "" };
+
+export function identify(boot) {
+  csrf = boot.csrf;
+}
+
+/** A refusal of the server (`status` ≥ 400), or no answer at all (`status` 0). */
+export class ApiError extends Error {
+  constructor(status, code, message, details) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.details = details ?? {};
+  }
+
+  get unsent() {
+    return this.status === 0;
+  }
+}
+
+/** The cookie wins over the page's token: signing in elsewhere changes it. */
+function token() {
+  const found = document.cookie.split("; ").find((part) => part.startsWith(`${csrf.cookie}=`));
+  return found ? decodeURIComponent(found.slice(csrf.cookie.length + 1)) : csrf.token;
+}
+
+export async function api(method, path, body, { key, signal, timeout = 20_000 } = {}) {
+  const headers = { Accept: "application/json" };
+  if (method !== "GET") headers[csrf.header] = token();
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (key) headers["Idempotency-Key"] = key;
+  const stops = [AbortSignal.timeout(timeout), ...(signal ? [signal] : [])];
+  let response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "same-origin",
+      signal: AbortSignal.any(stops),
+    });
+  } catch (error) {
+    throw new ApiError(0, "unreachable", String(error));
+  }
+  return answer(response);
+}
+
+async function answer(response) {
+  let data = null;
+  try {
+    data = response.status === 204 ? null : await response.json();
+  } catch (error) {
+    if (response.ok) throw new ApiError(0, "unreachable", String(error)); // cut off in the middle
+  }
+  if (response.ok) return data;
+  if (response.status === 401) signInAgain();
+  const { code = "unknown", message = response.statusText, details } = data?.error ?? {};
+  throw new ApiError(response.status, code, message, details);
+}
+
+/** The cookie is no longer good: the page cannot do anything but ask for it again. */
+function signInAgain() {
+  location.assign(`/sign-in?next=${encodeURIComponent(location.pathname)}`);
+}
+
+export const get = (path, options) => api("GET", path, undefined, options);
+export const post = (path, body, options) => api("POST", path, body, options);
+
+/** Every page of a list. */
+export async function all(path, most = 1000) {
+  const items = [];
+  let cursor = null;
+  do {
+    const joined = cursor ? `${path}${path.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(cursor)}` : path;
+    const page = await get(joined);
+    items.push(...page.items);
+    cursor = page.next;
+  } while (cursor && items.length < most);
+  return items;
+}

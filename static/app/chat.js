@@ -1,0 +1,228 @@
+// The chat page: `/` (a new task) and `/c/{id}` (a conversation). Puts the parts together and owns nothing else.
+import { api, post } from "./api.js";
+import { attention } from "./attention.js";
+import { lineBanner } from "./banner.js";
+import { alarm, announce, begin, confirmed, copied, keys, menu, openCards, showCard, toast } from "./chrome.js";
+import { composer } from "./composer.js";
+import { h, replace } from "./dom.js";
+import { inspector } from "./inspector.js";
+import { currentTask, pendingIn, taskState } from "./model.js";
+import { openTasks } from "./reducer.js";
+import { sessionList } from "./sessions.js";
+import { speaker } from "./speaker.js";
+import { Store } from "./store.js";
+import { Line } from "./stream.js";
+import { t } from "./text.js";
+import { drawPill, threadView } from "./thread.js";
+import { taskWord } from "./turn.js";
+
+const boot = begin();
+const session = boot.session;
+const $ = (id) => document.getElementById(id);
+const attend = attention(boot.urls.static);
+
+const compose = composer(
+  { form: $("compose"), text: $("say"), when: $("when"), stop: $("stop"), send: $("send"), problem: $("problem"), queue: $("queue") },
+  { session: session?.id, workspace: () => $("workspace")?.value || boot.workspaces[0]?.id, onSent: sent, announce },
+);
+const list = sessionList(
+  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions") },
+  { current: session?.id, onRunning: (items) => heard(items), onWaiting: (count) => attend.waiting(count) },
+);
+const life = session ? conversation() : null;
+if (!life) start();
+
+/** Somebody else, another page or a schedule may begin a task in this session: then it is followed again. */
+function heard(items) {
+  if (life && items.some((item) => item.session_id === session.id)) life.line.wake();
+}
+
+function sent(created, steered) {
+  if (!life) location.assign(`/c/${created.session_id}`);
+  else life.sent(created, steered);
+}
+
+// ── a new task ──────────────────────────────────────────────────────────────────────────────────
+
+function start() {
+  for (const choice of document.querySelectorAll("[data-goal]")) choice.addEventListener("click", () => compose.fill(choice.dataset.goal));
+  keys({ press: () => false, cards: openCards });
+  $("say").focus();
+}
+
+// ── a conversation ──────────────────────────────────────────────────────────────────────────────
+
+function conversation() {
+  const store = new Store(session.id);
+  let goTo = null; // the turn that was just sent
+  let ready = false; // history has been read
+
+  const line = new Line({
+    session: session.id,
+    state: () => store.state,
+    onEvents: (events) => store.apply(events) && line.settle(),
+    onLine: lineBanner($("line"), () => line.retry()),
+  });
+  const ctx = context();
+  const thread = threadView({ thread: $("thread"), callout: $("callout"), jump: $("jump") }, ctx);
+  const panel = inspector({ budget: $("budget"), timeline: $("timeline"), timelineCount: $("timeline-count"), files: $("files"), filesCount: $("files-count") });
+  const speakUp = speaker({ ready: () => ready, onWaiting: (id, text) => attend.notify(id, text) });
+
+  store.onDraw((state) => {
+    thread.draw(state);
+    compose.draw(state);
+    panel.draw(state);
+    const task = currentTask(state);
+    if (task) drawPill($("state"), task, taskState(task), task.limits, taskWord(taskState(task)));
+    attend.waiting(Math.max(pendingIn(state).length, 0));
+    speakUp(state);
+    settlePlace(state);
+  });
+
+  function settlePlace(state) {
+    const turn = goTo && document.querySelector(`.turn[data-task="${goTo}"]`);
+    if (turn) {
+      thread.top(turn);
+      goTo = null;
+    }
+    if (ready || state.position < session.last_position) return;
+    ready = true;
+    restorePlace(thread);
+    speakUp(state);
+  }
+
+  setInterval(() => {
+    panel.force();
+    if (openTasks(store.state).length && !document.hidden) panel.draw(store.state);
+  }, 1000);
+  titleParts(ctx);
+  keys({ press: (node, key) => cardOf(ctx, node)?.press(key) ?? false, cards: openCards, stop: () => compose.stop() });
+  compose.draw(store.state);
+  line.wake();
+  if (session.last_position === 0) ready = true;
+
+  return {
+    line,
+    sent(created, steered) {
+      if (!steered) goTo = created.id;
+      line.wake();
+      list.load();
+    },
+  };
+}
+
+function cardOf(ctx, node) {
+  return [...ctx.cards.values()].find((card) => card.node === node);
+}
+
+/** What the parts of a turn may do; see turn.js. */
+function context() {
+  const ctx = {
+    owner: session.owner,
+    username: boot.user.username,
+    canWrite: session.can_write,
+    canDecide: session.can_decide,
+    cards: new Map(),
+    announce,
+    alert: alarm,
+    show(id) {
+      const card = $(`approval-${id}`);
+      if (card) showCard(card);
+    },
+    onDecided(approval, node) {
+      announce(approval.status === "approved" ? t("Approved. It goes on.") : t("Rejected. Nothing was done."));
+      const next = openCards().find((card) => card !== node);
+      if (next) showCard(next);
+      else compose.focus();
+    },
+    async copy(text) {
+      toast((await copied(text)) ? t("Copied.") : t("This browser does not let the page copy."));
+    },
+    resend: (goal) => compose.fill(goal),
+    retry: (task, pressed) => quietly(pressed, async () => sent(await post(`/api/tasks/${task.id}/retry`), false)),
+    fork: (task) =>
+      quietly(null, async () => {
+        const made = await post(`/api/sessions/${session.id}/fork`, { task_id: task.id, sequence: task.sequence });
+        location.assign(`/c/${made.id}`);
+      }),
+  };
+  return ctx;
+}
+
+/** A press that may fail, with the words of the failure. */
+async function quietly(pressed, act) {
+  if (pressed) pressed.disabled = true;
+  try {
+    await act();
+  } catch (error) {
+    toast(error.unsent ? t("The server did not answer. Nothing was changed.") : error.message, { kind: "fail", icon: "cross" });
+  } finally {
+    if (pressed) pressed.disabled = false;
+  }
+}
+
+/** Reload keeps the place; a first visit begins at the decision that waits, else at the end. */
+function restorePlace(thread) {
+  const key = `place:${session.id}`;
+  addEventListener("pagehide", () => sessionStorage.setItem(key, String(document.documentElement.scrollHeight - innerHeight - scrollY < 80 ? -1 : scrollY)));
+  const asked = location.hash && document.querySelector(CSS.supports("selector(:is(a))") ? `[id="${CSS.escape(location.hash.slice(1))}"]` : location.hash);
+  const kept = Number(sessionStorage.getItem(key) ?? -1);
+  if (asked) showCard(asked);
+  else if (kept >= 0) scrollTo({ top: kept, behavior: "instant" });
+  else thread.follow();
+}
+
+// ── title and menu ──────────────────────────────────────────────────────────────────────────────
+
+function titleParts() {
+  const title = $("title");
+  attend.name(session.title);
+  if (!session.can_write) return;
+  menu($("menu-button"), $("menu"));
+  $("menu-rename").addEventListener("click", () => rename(title));
+  $("menu-archive").addEventListener("click", () =>
+    quietly(null, async () => {
+      await api("PATCH", `/api/sessions/${session.id}`, { archived: !session.archived });
+      location.assign(session.archived ? location.pathname : boot.urls.home);
+    }),
+  );
+  $("menu-delete").addEventListener("click", () => remove(title.textContent));
+}
+
+async function remove(name) {
+  const sure = await confirmed(t("Delete “{title}” for good?", { title: name }), t("It disappears for everybody. Its log is kept for the audit; files in the workspace stay."), t("Delete"));
+  if (!sure) return;
+  await quietly(null, async () => {
+    await api("DELETE", `/api/sessions/${session.id}`);
+    location.assign(boot.urls.home);
+  });
+}
+
+function rename(title) {
+  const before = title.textContent;
+  const input = h("input", { class: "input", "aria-label": t("Title"), maxlength: "200" });
+  input.value = before;
+  replace(title, input);
+  input.focus();
+  input.select();
+  let over = false;
+  const end = async (keep) => {
+    if (over) return;
+    over = true;
+    const wanted = input.value.trim();
+    title.textContent = before;
+    if (!keep || !wanted || wanted === before) return;
+    await quietly(null, async () => {
+      const changed = await api("PATCH", `/api/sessions/${session.id}`, { title: wanted });
+      title.textContent = changed.title;
+      attend.name(changed.title);
+      list.load();
+    });
+  };
+  input.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
+    if (event.key === "Enter") end(true);
+    if (event.key === "Escape") end(false);
+  });
+  input.addEventListener("blur", () => end(true));
+}

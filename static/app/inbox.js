@@ -1,0 +1,233 @@
+// Everything that waits for a decision, soonest first; what is alike can be decided together.
+import { all, get, post } from "./api.js";
+import { approvalCard } from "./approval.js";
+import { levelView } from "./approval-parts.js";
+import { attention } from "./attention.js";
+import { alarm, announce, begin, keys, openCards, prefs, showCard, toast } from "./chrome.js";
+import { glyph, h, reconcile, replace, say } from "./dom.js";
+import { batchable, soonest, together } from "./model.js";
+import { decisionTitle, plain } from "./sentences.js";
+import { sessionList } from "./sessions.js";
+import { clock, day, midnight, n, t } from "./text.js";
+
+const RELOAD_MS = 5000;
+const MOST_DECIDED = 100;
+const boot = begin();
+const $ = (id) => document.getElementById(id);
+const attend = attention(boot.urls.static);
+const chosen = new Set();
+let pending = [];
+let current = null; // {id, card}
+let first = true;
+
+const list = sessionList(
+  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions") },
+  { current: null, onRunning: () => {}, onWaiting: (count) => attend.waiting(count) },
+);
+
+async function load() {
+  try {
+    const [waiting, recent] = await Promise.all([all("/api/approvals?status=pending"), get(`/api/approvals?limit=${MOST_DECIDED}`)]);
+    draw(waiting.sort(soonest), decidedToday(recent.items));
+  } catch (error) {
+    say($("summary"), error.unsent ? t("The server does not answer. Trying again.") : error.message);
+  }
+}
+
+function decidedToday(items) {
+  const start = midnight(new Date());
+  return items.filter((item) => item.status !== "pending" && item.resolved_at && Date.parse(item.resolved_at) >= start).sort((one, other) => other.resolved_at.localeCompare(one.resolved_at));
+}
+
+function draw(waiting, decided) {
+  const fresh = waiting.filter((item) => !pending.some((each) => each.id === item.id));
+  pending = same(pending, waiting);
+  for (const id of chosen) if (!pending.some((item) => item.id === id)) chosen.delete(id);
+  say($("summary"), pending.length ? n(pending.length, "{n} decision waits for you", "{n} decisions wait for you") : t("Nothing waits for you."));
+  reconcile($("pending"), pending, (item) => item.id, pendingRow);
+  reconcile($("decided"), decided, (item) => item.id, (item) => ({ node: decidedRow(item) }));
+  $("decided-part").hidden = decided.length === 0;
+  $("pending-part").hidden = pending.length === 0;
+  $("nothing").hidden = pending.length > 0;
+  for (const item of fresh) attend.notify(item.id, plain(decisionTitle(item)));
+  if (!first && fresh.length) announce(n(fresh.length, "{n} new decision waits for you", "{n} new decisions wait for you"));
+  first = false;
+  if (current && !pending.some((item) => item.id === current.id)) refresh(current.id);
+  if (!current && pending.length && matchMedia("(min-width: 80em)").matches) select(asked() ?? pending[0], false);
+  drawBatch();
+}
+
+function asked() {
+  return pending.find((item) => `#approval-${item.id}` === location.hash);
+}
+
+/** Rows that say the same stay the same objects, so that nothing is drawn anew. */
+function same(before, after) {
+  return after.map((item) => before.find((each) => each.id === item.id && JSON.stringify(each) === JSON.stringify(item)) ?? item);
+}
+
+// ── rows ────────────────────────────────────────────────────────────────────────────────────────
+
+function pendingRow(approval) {
+  const title = plain(decisionTitle(approval));
+  const can = batchable(approval);
+  const box = h("input", { type: "checkbox", disabled: !can, "aria-label": can ? t("Select: {title}", { title }) : t("Decide this one by itself: {title}", { title }) });
+  box.addEventListener("change", () => {
+    if (box.checked) chosen.add(approval.id);
+    else chosen.delete(approval.id);
+    drawBatch();
+  });
+  const link = h("a", { href: `#approval-${approval.id}` }, decisionTitle(approval));
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    select(approval, true);
+  });
+  const meta = [levelView(approval.risk), h("span", {}, approval.session_title || t("Untitled")), approval.workspace_name ? h("span", {}, approval.workspace_name) : null];
+  const node = h("li", { class: "row", "data-id": approval.id }, box, h("p", { class: "row__t" }, link), h("p", { class: "row__e", "data-until": approval.expires_at ?? "" }, leftOf(approval)), h("p", { class: "row__m" }, meta));
+  return { node };
+}
+
+function leftOf({ expires_at: until }) {
+  return until ? t("{time} left", { time: clock((Date.parse(until) - Date.now()) / 1000) }) : t("No time limit");
+}
+
+function decidedRow(approval) {
+  const [symbol, kind] = { approved: ["check", "ok"], rejected: ["cross", "fail"] }[approval.status] ?? ["hour", ""];
+  return h(
+    "li",
+    { class: "row" },
+    h("span", { class: kind ? `mark mark--${kind}` : "mark" }, glyph(symbol)),
+    h("p", { class: "row__t" }, h("a", { href: `/c/${approval.session_id}` }, decisionTitle(approval))),
+    h("p", { class: "row__e" }, day(approval.resolved_at)),
+    h("p", { class: "row__m" }, h("span", {}, decidedWords(approval))),
+  );
+}
+
+function decidedWords(approval) {
+  const who = approval.resolved_by === boot.user.username ? t("you") : (approval.resolved_by ?? t("Somebody"));
+  if (approval.status === "expired") return t("Expired: nobody answered in time");
+  if (approval.status === "stale") return t("The file changed; it was asked again");
+  if (approval.status === "cancelled") return t("The task ended before anybody decided");
+  const did = approval.status === "approved" ? t("Approved by {who}", { who }) : t("Rejected by {who}", { who });
+  return [did, approval.edited_arguments ? t("with an edit") : "", approval.comment ? `“${approval.comment}”` : ""].filter(Boolean).join(", ");
+}
+
+setInterval(() => {
+  for (const node of document.querySelectorAll("[data-until]")) {
+    const until = node.dataset.until;
+    if (!until) continue;
+    say(node, leftOf({ expires_at: until }));
+    node.classList.toggle("row__e--soon", Date.parse(until) - Date.now() < 300_000);
+  }
+}, 1000);
+
+// ── the card beside the list ────────────────────────────────────────────────────────────────────
+
+const ctx = { canDecide: true, announce, alert: alarm, onDecided: () => decided() };
+
+function select(approval, byHand) {
+  if (current?.id !== approval.id) {
+    current?.card.end();
+    const card = approvalCard(approval, { ...ctx, canDecide: approval.can_decide !== false });
+    current = { id: approval.id, card };
+    say($("preview-title"), approval.session_title || t("Untitled"));
+    const open = $("preview-open");
+    open.hidden = false;
+    open.href = `/c/${approval.session_id}#approval-${approval.id}`;
+    replace($("preview"), card.node);
+  }
+  for (const row of document.querySelectorAll("#pending .row")) row.toggleAttribute("data-current", row.dataset.id === approval.id);
+  if (!byHand) return;
+  const side = $("inspector");
+  if (!side.checkVisibility()) side.showPopover();
+  current.card.node.focus({ preventScroll: true });
+}
+
+/** It is no longer pending: the card says why, without its buttons. */
+async function refresh(id) {
+  try {
+    const approval = await get(`/api/approvals/${id}`);
+    if (current?.id === id) current.card.update(approval);
+  } catch {
+    // the next load tries again
+  }
+}
+
+async function decided() {
+  const at = pending.findIndex((item) => item.id === current?.id);
+  await Promise.all([load(), list.load()]);
+  const next = pending[Math.min(at, pending.length - 1)];
+  if (next) {
+    select(next, true);
+  } else {
+    const side = $("inspector");
+    if (side.matches(":popover-open")) side.hidePopover();
+    $("main").focus();
+  }
+}
+
+// ── several at once ─────────────────────────────────────────────────────────────────────────────
+
+function drawBatch() {
+  const items = pending.filter((item) => chosen.has(item.id));
+  const fits = together(items);
+  $("batch").hidden = items.length === 0;
+  say($("batch-words"), fits ? n(items.length, "{n} selected. Each is logged as its own decision.", "{n} selected, alike. Each is logged as its own decision.") : t("Select only what the same tool does in one folder."));
+  say($("batch-approve"), n(items.length, "Approve {n}", "Approve {n}"));
+  say($("batch-reject"), n(items.length, "Reject {n}", "Reject {n}"));
+  for (const id of ["batch-approve", "batch-reject"]) $(id).disabled = !fits;
+  const box = $("select-all");
+  const alike = pending.filter(batchable);
+  box.disabled = !together(alike);
+  box.checked = alike.length > 0 && alike.every((item) => chosen.has(item.id));
+}
+
+async function decideAll(decision) {
+  const ids = pending.filter((item) => chosen.has(item.id)).map((item) => item.id);
+  for (const id of ["batch-approve", "batch-reject"]) $(id).disabled = true;
+  try {
+    const { results } = await post("/api/approvals/resolve", { results: ids.map((id) => ({ approval_id: id, decision })) });
+    const good = results.filter((result) => result.ok).length;
+    const bad = results.find((result) => !result.ok);
+    toast(bad ? t("{good} of {all} decided. {why}", { good, all: results.length, why: bad.error.message }) : n(good, "{n} decided.", "{n} decided."), { kind: bad ? "fail" : "ok", icon: bad ? "cross" : "check" });
+    chosen.clear();
+    for (const box of document.querySelectorAll("#pending input")) box.checked = false;
+  } catch (error) {
+    toast(error.unsent ? t("Your decisions did not reach the server. Nothing was decided.") : error.message, { kind: "fail", icon: "cross" });
+  }
+  await load();
+}
+
+$("batch-approve").addEventListener("click", () => decideAll("approve"));
+$("batch-reject").addEventListener("click", () => decideAll("reject"));
+$("select-all").addEventListener("change", (event) => {
+  for (const item of pending.filter(batchable)) {
+    if (event.target.checked) chosen.add(item.id);
+    else chosen.delete(item.id);
+  }
+  for (const row of document.querySelectorAll("#pending .row")) row.querySelector("input").checked = chosen.has(row.dataset.id);
+  drawBatch();
+});
+
+const notify = $("notify");
+notify.hidden = !globalThis.Notification || prefs.get("notify", "off") === "on";
+notify.addEventListener("click", async () => {
+  if ((await Notification.requestPermission()) !== "granted") return toast(t("The browser does not allow notifications for this page."));
+  prefs.set("notify", "on");
+  notify.hidden = true;
+  return toast(t("This browser will tell you when a decision waits."));
+});
+
+keys({ press: (node, key) => (current?.card.node === node ? current.card.press(key) : false), cards: () => openCards() });
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "j" && event.key !== "k") return;
+  const at = pending.findIndex((item) => item.id === current?.id);
+  const next = pending[at + (event.key === "j" ? 1 : -1)];
+  if (next && !event.target.matches("input, textarea, select")) {
+    select(next, true);
+    showCard(current.card.node);
+  }
+});
+setInterval(() => document.hidden || load(), RELOAD_MS);
+document.addEventListener("visibilitychange", () => document.hidden || load());
+load();

@@ -1,0 +1,161 @@
+// The instrument panel of the current task: what it may still use, where the time went, which files it touched.
+import { parseDiff, countsOf } from "./diff.js";
+import { glyph, h, replace, svg } from "./dom.js";
+import { callState, callsOf, currentTask, workedMs } from "./model.js";
+import { decisionTitle, fileIcon, plain, sentence } from "./sentences.js";
+import { clock, money, n, number, seconds, short, size, t } from "./text.js";
+import { markOf } from "./calls.js";
+
+const WIDTH = 320;
+const MOST_ROWS = 200;
+
+/** `parts`: {budget, timeline, timelineCount, files, filesCount}. */
+export function inspector(parts) {
+  let drawn = null;
+  let due = 0;
+  const shownTask = (state) => currentTask(state);
+
+  function draw(state) {
+    const task = shownTask(state);
+    const now = Date.now();
+    if (!task || (task === drawn && task.ended)) return;
+    if (task === drawn && now < due) return;
+    if (!task.ended && now < due && task.id === drawn?.id) return; // twice a second is enough for an instrument
+    drawn = task;
+    due = now + 500;
+    replace(parts.budget, budgetOf(task, now));
+    drawTimeline(parts, task, now);
+    drawFiles(parts, task);
+  }
+
+  return { draw, force: () => (due = 0) };
+}
+
+// ── budget ──────────────────────────────────────────────────────────────────────────────────────
+
+function budgetOf(task, now) {
+  const { limits, usage } = task;
+  const steps = task.items.filter((item) => item.kind === "step" && item.callAt).length;
+  const worked = workedMs(task, now) / 1000;
+  const tokens = usage.input_tokens + usage.output_tokens;
+  return [
+    gauge(t("Steps"), steps, limits.steps, number),
+    gauge(t("Working time"), worked, limits.seconds, clock),
+    gauge(t("Tokens"), tokens, limits.tokens, (value) => `${usage.estimated ? "≈" : ""}${short(value)}`),
+    task.cost === null && limits.cost == null ? null : gauge(t("Cost"), task.cost ?? 0, limits.cost, money),
+  ];
+}
+
+function gauge(name, value, limit, write) {
+  const text = limit == null ? t("no limit") : t("of {limit}", { limit: write(limit) });
+  const meter = limit == null ? null : h("span", {}, meterOf(name, value, limit, write), h("span", { class: "ticks" }));
+  return h("div", {}, h("dt", {}, name), h("dd", {}, h("span", {}, h("b", {}, write(value)), " ", h("small", {}, text)), meter));
+}
+
+function meterOf(name, value, limit, write) {
+  const label = `${name}: ${t("{used} of {limit}", { used: write(value), limit: write(limit) })}`;
+  return h("meter", { class: "gauge", "aria-label": label, min: 0, max: limit, high: limit * 0.85, optimum: 0, value: Math.min(value, limit) });
+}
+
+// ── timeline: working time only, waits for people hatched and off the clock ─────────────────────
+
+function drawTimeline(parts, task, now) {
+  const rows = rowsOf(task, now).slice(-MOST_ROWS);
+  const total = Math.max(1000, ...rows.map((row) => row.at + row.length));
+  const scale = WIDTH / total;
+  const steps = task.items.filter((item) => item.kind === "step").length;
+  const calls = Object.keys(task.calls).length;
+  parts.timelineCount.textContent = `${n(steps, "{n} step", "{n} steps")} · ${n(calls, "{n} call", "{n} calls")}`;
+  const whole = total / 1000;
+  replace(
+    parts.timeline,
+    h("p", { class: "tl tl__axis", "aria-hidden": "true" }, h("span", {}), h("span", {}, h("span", {}, "0"), h("span", {}, seconds(whole / 2)), h("span", {}, seconds(whole))), h("span", {})),
+    h("ol", { class: "tl", "aria-label": t("Steps, calls and waits with their durations") }, rows.map((row) => rowOf(row, scale))),
+    h("p", { class: "legend" }, legend("model", t("Model")), legend("tool", t("Tool")), legend("wait", t("Waiting for a person (not on the clock)"))),
+  );
+}
+
+/** Working time at a moment: waits are taken out of the axis. */
+function workClock(task) {
+  const spans = task.spans.map((span) => [Date.parse(span.from), span.to ? Date.parse(span.to) : Infinity]);
+  return (at) => spans.reduce((total, [from, to]) => total + Math.max(0, Math.min(at, to) - from), 0);
+}
+
+function rowsOf(task, now) {
+  const at = workClock(task);
+  const rows = [];
+  for (const item of task.items) {
+    if (item.kind === "step") rows.push(...stepRows(item, task, at, now));
+    else if (item.kind === "approval") rows.push(waitRow(task.approvals[item.id], at, now));
+  }
+  return rows;
+}
+
+function stepRows(step, task, at, now) {
+  const start = Date.parse(step.callAt ?? step.startedAt);
+  const length = step.durationMs ?? (task.ended ? 0 : Math.max(0, at(now) - at(start)));
+  const rows = [{ kind: "step", label: t("Step {n}", { n: number(step.number) }), at: at(start), length, bar: "b-model", text: length ? seconds(length / 1000) : "" }];
+  for (const call of callsOf(step, task)) rows.push(callRow(call, task, at, now));
+  return rows;
+}
+
+function callRow(call, task, at, now) {
+  const state = callState(call, task);
+  const start = Date.parse(call.startedAt ?? call.requestedAt);
+  const length = call.startedAt ? (call.finishedAt ? (call.durationMs ?? 0) : Math.max(0, at(now) - at(start))) : 0;
+  const text = call.startedAt ? `${seconds(length / 1000)}${call.finishedAt ? "" : " …"}` : state === "wait" ? "" : t("not run");
+  return { kind: "call", state, label: plain(sentence(call)), at: at(start), length, bar: state === "failed" ? "b-fail" : "b-tool", text, empty: !call.startedAt };
+}
+
+function waitRow(approval, at, now) {
+  const from = Date.parse(approval.created_at);
+  const waited = (approval.resolved_at ? Date.parse(approval.resolved_at) : now) - from;
+  const open = approval.status === "pending";
+  return { kind: "wait", state: "wait", label: plain(decisionTitle(approval)), at: at(from), length: 0, bar: "b-wait", text: `${clock(waited / 1000)}${open ? " …" : ""}` };
+}
+
+function rowOf(row, scale) {
+  const mark = row.kind === "step" ? null : markOf(row.state);
+  const x = row.at * scale;
+  const wide = row.kind === "wait" ? 14 : Math.max(2, row.length * scale);
+  const high = row.kind === "wait" ? 8 : 6;
+  const bar = row.empty ? [] : [svg("rect", { class: row.bar, x: Math.min(x, WIDTH - wide), y: (24 - high) / 2, width: wide, height: high })];
+  return h(
+    "li",
+    { class: row.kind === "step" ? "step" : "" },
+    h("span", { class: "tl__l", title: row.label }, mark, h("span", {}, row.label)),
+    svg("svg", { class: "b", viewBox: `0 0 ${WIDTH} 24`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...bar),
+    h("span", { class: "d" }, row.text),
+  );
+}
+
+function legend(kind, text) {
+  const box = kind === "wait" ? { y: 1, width: 12, height: 8 } : { y: 2, width: 12, height: 6 };
+  return h("span", {}, svg("svg", { viewBox: "0 0 12 10", "aria-hidden": "true" }, svg("rect", { class: `b-${kind}`, ...box })), text);
+}
+
+// ── files ───────────────────────────────────────────────────────────────────────────────────────
+
+function drawFiles(parts, task) {
+  const proposed = Object.values(task.approvals).filter((approval) => approval.status === "pending" && approval.diff);
+  const made = task.artifacts;
+  const texts = [proposed.length ? n(proposed.length, "{n} proposed", "{n} proposed") : "", made.length ? n(made.length, "{n} made", "{n} made") : ""].filter(Boolean);
+  parts.filesCount.textContent = texts.join(" · ");
+  if (!proposed.length && !made.length) {
+    replace(parts.files, h("p", { class: "hint" }, t("Nothing written yet.")));
+    return;
+  }
+  replace(parts.files, h("ul", { class: "flist" }, proposed.map(proposedRow), made.map(madeRow)));
+}
+
+function proposedRow(approval) {
+  const found = parseDiff(approval.diff);
+  const path = found.path || approval.arguments?.path || "";
+  return h("li", {}, glyph("pencil"), h("a", { href: `#approval-${approval.id}`, title: path }, path), h("span", { class: "tag" }, countsOf(found), ` ${t("proposed")}`));
+}
+
+function madeRow({ artifact_id: id, path, size: bytes, sha256 }) {
+  const download = h("a", { class: "btn btn--quiet btn--icon btn--small", href: `/api/artifacts/${id}`, download: "", "aria-label": t("Download {path}, {size}", { path, size: size(bytes) }), title: `SHA-256 ${sha256}` }, glyph("down"));
+  return h("li", {}, glyph(fileIcon(path)), h("a", { href: `/artifacts/${id}/view`, title: path }, path), h("span", { class: "tag" }, size(bytes), " ", download));
+}
+

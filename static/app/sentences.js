@@ -1,0 +1,92 @@
+// What a call does, said to a person: a sentence, a short name, one line of result.
+import { h } from "./dom.js";
+import { cut, n, number, rich, size, t } from "./text.js";
+
+const code = (value, most = 300) => h("code", {}, cut(value ?? "", most));
+
+/** Parts for h(): "Read `quotes/a.csv`, lines 1–80". Wrong arguments are shown by the tool's name alone. */
+export function sentence(call) {
+  const args = call.edited ?? call.arguments;
+  if (!args) return rich(t("Call {name}"), { name: code(call.name) });
+  return Object.hasOwn(SENTENCES, call.name) ? SENTENCES[call.name](args) : rich(t("Use {name}"), { name: code(call.name) });
+}
+
+const SENTENCES = {
+  list_files: ({ path }) => (!path || path === "." ? [t("List files")] : rich(t("List files in {path}"), { path: code(path) })),
+  read_file: ({ path, start_line: from, end_line: to }) =>
+    from || to
+      ? rich(t("Read {path}, lines {from}–{to}"), { path: code(path), from: number(from ?? 1), to: to ? number(to) : "…" })
+      : rich(t("Read {path}"), { path: code(path) }),
+  search_files: ({ query, path, glob }) =>
+    path || glob
+      ? rich(t("Search for {query} in {path}"), { query: code(query), path: code(path || glob) })
+      : rich(t("Search for {query}"), { query: code(query) }),
+  write_file: ({ path }) => rich(t("Write {path}"), { path: code(path) }),
+  edit_file: ({ path }) => rich(t("Change {path}"), { path: code(path) }),
+  extract_document: ({ path }) => rich(t("Extract text from {path}"), { path: code(path) }),
+  analyze_table: ({ path }) => rich(t("Analyse {path}"), { path: code(path) }),
+  memory_write: ({ path }) => rich(t("Remember in {path}"), { path: code(path || "memory/MEMORY.md") }),
+  expand_skill: ({ name }) => rich(t("Read the skill {name}"), { name: code(name) }),
+  run_command: ({ command }) => rich(t("Run {command}"), { command: code(Array.isArray(command) ? command.join(" ") : command) }),
+  fetch_url: ({ url }) => rich(t("Fetch {url}"), { url: code(url) }),
+  ask_user: () => [t("Ask you")],
+};
+
+/** The title of a decision: verb and object, the whole path. A write says whether the file is new. */
+export function decisionTitle(approval) {
+  const { name, arguments: args, diff } = approval;
+  if (approval.kind === "unknown_effect") return rich(t("Did {name} finish?"), { name: code(name) });
+  if (approval.kind === "limit") return [t("Go on after the same call again and again?")];
+  if (approval.kind === "question") return [args?.question ?? approval.reason];
+  const path = args?.path;
+  if (name === "write_file" && path) {
+    const fresh = String(diff ?? "").startsWith("--- /dev/null");
+    return fresh ? rich(t("Create {path}"), { path: code(path, 2000) }) : rich(t("Overwrite {path}"), { path: code(path, 2000) });
+  }
+  return sentence({ ...approval, arguments: args });
+}
+
+export function plain(parts) {
+  return parts.map((part) => (typeof part === "string" ? part : part.textContent)).join("");
+}
+
+/** One line below the sentence. */
+export function outcome(call, state, progress) {
+  if (state === "run") return progress?.text ?? "";
+  if (state === "wait") return t("Waits for your decision. Nothing has happened yet.");
+  if (state === "next") return t("Its turn comes next.");
+  if (state === "blocked") return rich(t("Blocked by policy: {rule}. Nothing was done."), { rule: call.rule });
+  if (state === "skipped") return call.content ? firstLine(call.content) : t("Not run.");
+  if (state === "failed") return firstLine(call.content || call.problem || "");
+  return Object.hasOwn(RESULTS, call.name) ? RESULTS[call.name](call.details ?? {}) : firstLine(call.content ?? "");
+}
+
+const RESULTS = {
+  list_files: ({ entries, complete }) =>
+    entries === undefined ? "" : `${n(entries, "{n} entry", "{n} entries")}${complete === false ? t(", not all of them") : ""}`,
+  read_file: ({ lines, from, to, bytes }) => {
+    if (lines === undefined) return "";
+    const shown = from > 1 || to < lines ? t("lines {from}–{to} of {lines}", { from: number(from), to: number(to), lines: number(lines) }) : n(lines, "{n} line", "{n} lines");
+    return `${shown}, ${size(bytes ?? 0)}`;
+  },
+  search_files: ({ matches, files }) =>
+    matches === undefined ? "" : t("{matches} in {files}", { matches: n(matches, "{n} match", "{n} matches"), files: n(files, "{n} file", "{n} files") }),
+  write_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
+  edit_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
+};
+
+/** Results are marked as untrusted for the model; people read what is inside. */
+export function unmarked(content) {
+  const found = /^<untrusted [^\n]*>\n([\s\S]*)\n<\/untrusted>(.*)$/.exec(content);
+  return found ? found[1].replaceAll("<\\/untrusted", "</untrusted") : content;
+}
+
+function firstLine(content) {
+  return cut(unmarked(content).split("\n").find((line) => line.trim()) ?? "", 300);
+}
+
+export const FILE_ICONS = { csv: "table", xlsx: "table", xls: "table", tsv: "table" };
+
+export function fileIcon(path) {
+  return FILE_ICONS[String(path).split(".").at(-1)?.toLowerCase()] ?? "file";
+}

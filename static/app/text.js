@@ -1,0 +1,98 @@
+// Words, numbers and times in the reader's language. The catalogue comes with the boot object (docs/pages.md).
+
+let strings = {};
+let language = "en";
+
+export function speak(boot) {
+  strings = boot.strings ?? {};
+  language = boot.language ?? "en";
+}
+
+/** The text in the reader's language, each {name} replaced. */
+export function t(text, values = {}) {
+  return fill(lookup(text), values).join("");
+}
+
+/** The same as a list for h(): values may be nodes. */
+export function rich(text, values) {
+  return fill(lookup(text), values);
+}
+
+/** Two forms are enough for both languages; the catalogue may say the same for both. */
+export function n(count, one, many, values = {}) {
+  return fill(lookup(count === 1 ? one : many), { n: number(count), ...values }).join("");
+}
+
+function lookup(text) {
+  return Object.hasOwn(strings, text) ? strings[text] : text;
+}
+
+function fill(text, values) {
+  return text.split(/(\{\w+\})/).map((part) => {
+    const name = part.slice(1, -1);
+    return part.startsWith("{") && Object.hasOwn(values, name) ? values[name] : part;
+  });
+}
+
+export function number(value, digits = 0) {
+  return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value);
+}
+
+/** 41.2k, 1.3M: for counts that only need a size. */
+export function short(value) {
+  if (value < 1000) return number(value);
+  return value < 1_000_000 ? `${number(value / 1000, value < 100_000 ? 1 : 0)}k` : `${number(value / 1_000_000, 1)}M`;
+}
+
+export function money(value) {
+  return number(value, value < 1 ? 4 : 2);
+}
+
+export function size(bytes) {
+  if (bytes < 1024) return n(bytes, "{n} byte", "{n} bytes");
+  const kib = bytes / 1024;
+  return kib < 1024 ? `${number(kib, kib < 10 ? 1 : 0)} KB` : `${number(kib / 1024, 1)} MB`;
+}
+
+/** 0.04 s, 3.2 s, 41 s, 2 min 5 s */
+export function seconds(value) {
+  if (value < 10) return `${number(value, value < 1 ? 2 : 1)} s`;
+  if (value < 60) return `${number(Math.round(value))} s`;
+  const whole = Math.round(value);
+  if (whole < 3600) return `${number(Math.floor(whole / 60))} min ${number(whole % 60)} s`;
+  return `${number(Math.floor(whole / 3600))} h ${number(Math.floor((whole % 3600) / 60))} min`;
+}
+
+/** 23:43; 1:52:10 */
+export function clock(total) {
+  const whole = Math.max(0, Math.floor(total));
+  const two = (value) => String(value).padStart(2, "0");
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60)];
+  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+}
+
+export function time(iso) {
+  return new Date(iso).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", hour12: false });
+}
+
+export function moment(iso) {
+  return new Date(iso).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+}
+
+/** The time today, the weekday this week, else the date. */
+export function day(iso, now = new Date()) {
+  const then = new Date(iso);
+  const age = (midnight(now) - midnight(then)) / 86_400_000;
+  if (age < 1) return time(iso);
+  if (age < 7) return then.toLocaleDateString(language, { weekday: "short" });
+  return then.toLocaleDateString(language, { day: "numeric", month: "short" });
+}
+
+export function midnight(date) {
+  return new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
+}
+
+export function cut(text, most) {
+  const whole = String(text);
+  return whole.length <= most ? whole : `${whole.slice(0, most - 1)}…`;
+}

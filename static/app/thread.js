@@ -1,0 +1,124 @@
+// The thread: turns in order, scroll that never moves what is being read, and the line that points to a waiting card.
+import { glyph, h, reconcile, replace } from "./dom.js";
+import { pendingIn, queuedTasks } from "./model.js";
+import { decisionTitle } from "./sentences.js";
+import { clock, t } from "./text.js";
+import { turnView } from "./turn.js";
+
+const NEAR_END = 80; // px: the end counts as in sight
+
+/** {draw(state), follow()}. `parts`: {thread, callout, jump}. */
+export function threadView(parts, ctx) {
+  const rows = new WeakMap();
+  const scroll = follower(parts.jump);
+
+  function draw(state) {
+    const hidden = new Set(queuedTasks(state).map((task) => task.id));
+    const tasks = state.order.filter((id) => !hidden.has(id)).map((id) => state.tasks[id]);
+    reconcile(parts.thread, tasks.map((task, index) => row(task, index + 1)), ({ task }) => task.id, (item) => turnView(item, ctx));
+    parts.thread.setAttribute("aria-busy", String(tasks.some((task) => task.status === "running")));
+    pointTo(parts.callout, pendingIn(state), ctx);
+    scroll.drawn();
+  }
+
+  function row(task, number) {
+    const before = rows.get(task);
+    if (before) return before;
+    const made = { task, number };
+    rows.set(task, made);
+    return made;
+  }
+
+  return { draw, follow: scroll.follow, top: scroll.top };
+}
+
+/** The view follows only while its end is in sight: one wheel, key or touch upwards stops it at once. */
+function follower(jump) {
+  const root = document.documentElement;
+  let following = false;
+  let before = 0;
+  const rest = () => root.scrollHeight - innerHeight - scrollY;
+  const atEnd = () => rest() < NEAR_END;
+
+  const place = () => {
+    jump.hidden = atEnd();
+  };
+  addEventListener("scroll", () => {
+    if (scrollY < before - 2) following = false;
+    else if (atEnd()) following = true;
+    before = scrollY;
+    place();
+  }, { passive: true });
+  addEventListener("wheel", (event) => event.deltaY < 0 && (following = false), { passive: true });
+  jump.addEventListener("click", () => {
+    following = true;
+    toEnd();
+  });
+
+  function toEnd() {
+    scrollTo({ top: root.scrollHeight, behavior: "instant" });
+    before = scrollY;
+  }
+
+  return {
+    drawn() {
+      if (following && rest() > 1) toEnd();
+      place();
+    },
+    follow() {
+      following = true;
+      toEnd();
+    },
+    /** After sending, the goal goes to the top, so that the answer is read from its beginning. */
+    top(node) {
+      node.scrollIntoView({ block: "start", behavior: "instant" });
+      following = atEnd();
+    },
+  };
+}
+
+/** A line above the composer while a waiting card is out of sight. */
+function pointTo(callout, pending, ctx) {
+  const approval = pending[0];
+  const card = approval && document.getElementById(`approval-${approval.id}`);
+  if (!card) {
+    callout.hidden = true;
+    callout.watch?.disconnect();
+    callout.watch = null;
+    callout.target = null;
+    return;
+  }
+  if (callout.target === card) return;
+  callout.watch?.disconnect();
+  callout.target = card;
+  replace(callout, glyph("flag"), h("span", {}, `${t("Waits for you")}: `, decisionTitle(approval)), h("span", { class: "num" }, leftOf(approval)), h("span", { class: "btn btn--small" }, t("Show")));
+  callout.onclick = (event) => {
+    event.preventDefault();
+    ctx.show(approval.id);
+  };
+  callout.setAttribute("href", `#approval-${approval.id}`);
+  callout.watch = new IntersectionObserver(([entry]) => {
+    callout.hidden = entry.isIntersecting;
+  });
+  callout.watch.observe(card);
+}
+
+function leftOf({ expires_at: until }) {
+  return until ? clock((Date.parse(until) - Date.now()) / 1000) : "";
+}
+
+export function drawPill(pill, task, state, limits, word) {
+  if (!task) {
+    pill.hidden = true;
+    return;
+  }
+  const [symbol, kind] = { queued: ["queued", ""], run: ["run", "run"], wait: ["flag", "wait"], done: ["check", "ok"], failed: ["cross", "fail"], stopped: ["stop", ""], limit: ["gauge", "wait"] }[state];
+  const step = task.items.findLast((item) => item.kind === "step")?.number;
+  const text = state === "run" && step ? t("Step {n} of {most}", { n: step, most: limits.steps ?? "–" }) : word;
+  if (pill.dataset.shown === `${state} ${text}`) return;
+  pill.dataset.shown = `${state} ${text}`;
+  pill.hidden = false;
+  pill.className = kind ? `pill pill--${kind}` : "pill";
+  replace(pill, glyph(symbol), text);
+}
+
