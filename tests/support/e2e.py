@@ -34,7 +34,7 @@ from tests.support.sse import TERMINAL, Event, Parser, Reader, events
 
 PATIENCE = 40
 """Seconds that a test waits for what must come; generous, because machines are busy."""
-DESKS = 60
+DESKS = 120
 CANARY = "sk-live-CANARY-7f3a"
 SETTINGS = {
     "PILOTHOUSE_LLM_MODEL": "m",
@@ -60,7 +60,7 @@ from tasks.models import Member
 people = {name: User.objects.create(username=name) for name in ("alice", "bob", "charlie", "dana")}
 with transaction.atomic():
     for number in range(DESKS):
-        folder = conf().workspaces_dir / f"desk{number:02}"
+        folder = conf().workspaces_dir / f"desk{number:03}"
         folder.mkdir(parents=True)
         desk = workspaces.register(people["alice"], folder.name, folder)
         Member.objects.create(workspace=desk, user=people["bob"], role="approver")
@@ -140,7 +140,7 @@ class House:
 
     def desk(self) -> Desk:
         """A fresh one."""
-        name = f"desk{next(self._desks):02}"
+        name = f"desk{next(self._desks):03}"
         with opened(self.state) as database:
             row = database.execute(
                 "SELECT id, root FROM tasks_workspace WHERE name = ?", (name,)

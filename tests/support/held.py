@@ -3,7 +3,7 @@
 Loaded by a real server as `tests.support.held:application`. With no gate closed it is the product.
 A gate is closed by a file: whoever comes to it says so in a second file and waits until the first
 is gone. Gates: `begin` before a run begins, and for each file of a tool call `<path>.before` and
-`<path>.after` the product's own tool function, all within one workspace.
+`<path>.after` the product's own tool function, all within one workspace. Calls are counted.
 """
 
 from __future__ import annotations
@@ -45,6 +45,21 @@ class Gate:
     def open(self) -> None:
         self.closed.unlink()
 
+    @property
+    def passed(self) -> Path:
+        """A byte for each call that went through."""
+        return self.closed.with_suffix(".passed")
+
+    def count(self) -> None:
+        """The server's side."""
+        self.passed.parent.mkdir(exist_ok=True)
+        with self.passed.open("ab") as file:
+            file.write(b".")
+
+    @property
+    def calls(self) -> int:
+        return self.passed.stat().st_size if self.passed.exists() else 0
+
     def wait(self) -> None:
         """The server's side: pass at once, or when it is opened."""
         while self.closed.exists():
@@ -56,6 +71,7 @@ def _gated(tool: Tool) -> Tool:
     def run(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         path = str(arguments.get("path", ".")).replace("/", "_")
         Gate(context.workspace.root, f"{path}.before").wait()
+        Gate(context.workspace.root, path).count()
         result = cast(ToolResult, tool.run(arguments, context))
         Gate(context.workspace.root, f"{path}.after").wait()
         return result

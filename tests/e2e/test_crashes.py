@@ -1,0 +1,458 @@
+"""The server killed with `kill -9` at every stage of ask, stream, approve, result.
+
+Nothing is lost and nothing comes twice, nothing is on disk before its approval, an effect whose
+outcome is unknown is put to a person, and every task ends or waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from tests.support.daphne import Daphne, manage
+from tests.support.e2e import PATIENCE, Desk, Follower, Furnished, House, Person
+from tests.support.e2e_model import Call, Hold, Model, words
+from tests.support.held import Gate
+
+pytestmark = pytest.mark.e2e
+
+ANSWER = "".join(f"w{number} " for number in range(20))
+HELD = "tests.support.held:application"
+
+
+@pytest.fixture(scope="module")
+def fragile(
+    tmp_path_factory: pytest.TempPathFactory, furnished: Furnished, model: Model
+) -> Iterator[House]:
+    """A server with gates, for these tests to kill."""
+    env = {"E2E_GATES": "1"}
+    house = House(tmp_path_factory.mktemp("fragile"), furnished, model, env=env, application=HELD)
+    with house.server:
+        yield house
+        house.verify_log()
+        assert "Traceback" not in house.server.log
+
+
+@pytest.fixture
+async def house(fragile: House) -> House:
+    if fragile.server.process.poll() is not None:
+        await fragile.restart()
+    return fragile
+
+
+@dataclass
+class Work:
+    """One task on its way: read, write after a yes, a long answer; with places to stop it."""
+
+    house: House
+    alice: Person
+    name: str
+    asking: Hold = field(default_factory=Hold)
+    answering: Hold = field(default_factory=Hold)
+
+    def __post_init__(self) -> None:
+        self.asking.release()
+        self.answering.release()
+        self.desk: Desk = self.house.desk()
+        self.model = self.house.model
+        self.model.script(
+            self.name,
+            [*words(10), self.asking, *words(20)[10:], Call("read_file", path="a.txt")],
+            [Call("write_file", path="out.txt", content="report\n")],
+            [*words(10), self.answering, *words(20)[10:]],
+        )
+
+    async def begin(self, stack: AsyncExitStack) -> None:
+        task = await self.alice.ask(self.desk, f"[{self.name}] Write a report")
+        self.id: str = task["id"]
+        self.client = await stack.enter_async_context(self.alice.follow(self.id))
+
+    def gate(self, name: str) -> Gate:
+        return Gate(self.desk.folder, name)
+
+    def close(self, *names: str) -> None:
+        for name in names:
+            self.gate(name).close()
+
+    async def at(self, name: str) -> None:
+        """Somebody stands at that gate."""
+        await happened(self.gate(name).reached.exists)
+
+    async def yes(self, number: int = 1, **more: str) -> None:
+        approval = await self.client.approval(number)
+        await self.alice.approve(approval, **more)
+
+    async def ends_well(self, runs: int) -> None:
+        await self.client.end()
+        await self.house.check(self.alice, self.id, self.client)
+        assert self.desk.text("out.txt") == "report\n"
+        task = await self.alice.task(self.id)
+        assert (task["final_answer"], task["run"]) == (ANSWER, runs)
+        assert self.model.run(self.name).refusals == []
+
+
+async def happened(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+Stage = Callable[[Work, AsyncExitStack], AsyncIterator[None]]
+"""Runs to the moment of the kill, yields, and goes on after the restart."""
+
+
+async def before_it_begins(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    work.close("begin")
+    await work.begin(stack)
+    await work.at("begin")
+    yield
+    assert work.client.types == ["task_created"]
+    work.gate("begin").open()
+    await work.yes()
+    await work.ends_well(runs=2)
+    assert "task_recovered" not in work.client.types
+
+
+async def while_the_model_speaks(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    work.asking.released.clear()
+    await work.begin(stack)
+    await work.client.words(10)
+    yield
+    work.asking.release()
+    await work.yes()
+    await work.ends_well(runs=3)
+    assert work.client.types.count("task_recovered") == 1
+    assert work.client.types.count("assistant_message") == 2, "no half answer was kept"
+
+
+async def while_it_reads(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    work.close("a.txt.after")
+    await work.begin(stack)
+    await work.at("a.txt.after")
+    yield
+    assert work.client.types[-1] == "tool_call_started"
+    work.gate("a.txt.after").open()
+    await work.yes()
+    await work.ends_well(runs=3)
+    assert work.client.types.count("tool_call_started") == 3, "the read was repeated"
+
+
+async def while_it_waits(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    await work.begin(stack)
+    approval = await work.client.approval()
+    (before,) = await work.alice.pending(work.id)
+    yield
+    (after,) = await work.alice.pending(work.id)
+    assert after == before, "the card is the same, with all its arguments"
+    assert (await work.alice.task(work.id))["status"] == "waiting_approval"
+    assert work.desk.text("out.txt") is None
+    await work.alice.approve(approval)
+    await work.ends_well(runs=2)
+
+
+async def between_yes_and_the_run(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    await work.begin(stack)
+    approval = await work.client.approval()
+    work.close("begin")
+    await work.alice.approve(approval)
+    await work.at("begin")
+    assert work.desk.text("out.txt") is None
+    yield
+    work.gate("begin").open()
+    await work.ends_well(runs=2)
+
+
+async def before_the_effect(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    work.close("out.txt.before")
+    await work.begin(stack)
+    await work.yes()
+    await work.at("out.txt.before")
+    yield
+    work.gate("out.txt.before").open()
+    assert (await work.client.seen("approval_required", 2)).payload["kind"] == "unknown_effect"
+    assert work.desk.text("out.txt") is None, "not repeated without being asked"
+    await work.yes(2, answer="retry")
+    await work.ends_well(runs=4)
+    assert work.gate("out.txt").calls == 1
+
+
+async def after_the_effect(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    """The file was written, and its result not stored."""
+    work.close("out.txt.after")
+    await work.begin(stack)
+    await work.yes()
+    await work.at("out.txt.after")
+    assert work.desk.text("out.txt") == "report\n"
+    (work.desk.folder / "out.txt").write_text("edited by hand meanwhile\n")
+    yield
+    work.gate("out.txt.after").open()
+    assert (await work.client.seen("approval_required", 2)).payload["kind"] == "unknown_effect"
+    assert work.desk.text("out.txt") == "edited by hand meanwhile\n", "not repeated blindly"
+    (work.desk.folder / "out.txt").write_text("report\n")
+    await work.yes(2, answer="done")
+    await work.ends_well(runs=4)
+    assert work.gate("out.txt").calls == 1
+
+
+async def while_the_answer_streams(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    work.answering.released.clear()
+    await work.begin(stack)
+    await work.yes()
+    await work.client.words(10)
+    yield
+    work.answering.release()
+    await work.ends_well(runs=3)
+    assert work.client.types.count("agent_completed") == 1
+
+
+STAGES: list[Stage] = [
+    before_it_begins,
+    while_the_model_speaks,
+    while_it_reads,
+    while_it_waits,
+    between_yes_and_the_run,
+    before_the_effect,
+    after_the_effect,
+    while_the_answer_streams,
+]
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param(STAGES, id="all_at_once"),
+        *(pytest.param([each], id=each.__name__, marks=pytest.mark.long) for each in STAGES),
+    ],
+)
+async def test_kill_9_at_every_stage(house: House, alice: Person, stages: list[Stage]) -> None:
+    run = f"{house.server.pid}"
+    async with AsyncExitStack() as stack:
+        scenes = [each(Work(house, alice, f"{each.__name__}-{run}"), stack) for each in stages]
+        await asyncio.gather(*(anext(scene) for scene in scenes))
+        house.server.kill9()
+        await house.restart()
+        await asyncio.gather(*(finished(scene) for scene in scenes))
+
+
+async def finished(scene: AsyncIterator[None]) -> None:
+    async for _ in scene:
+        raise AssertionError("a stage is killed once")
+
+
+# ── who takes over ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_another_host_takes_over_when_the_lease_is_over(house: House, alice: Person) -> None:
+    """The container has a new name and nobody left word about the old one."""
+    async with AsyncExitStack() as stack:
+        work = Work(house, alice, "host")
+        work.close("out.txt.before")
+        await work.begin(stack)
+        await work.yes()
+        await work.at("out.txt.before")
+        old = (await alice.task(work.id))["worker"]
+        house.server.kill9()
+        (house.state / "db.sqlite3.server.lock").unlink()
+        work.gate("out.txt.before").open()
+        house.server.env["E2E_HOSTNAME"] = "elsewhere"
+        await house.restart()
+        recovered = await work.client.seen("task_recovered")
+        assert recovered.payload["previous_worker"] == old
+        approval = await work.client.approval(2)
+        assert (await work.alice.resolve(approval, "reject")).status_code == 202
+        await work.client.end()
+        await house.check(alice, work.id, work.client)
+    assert work.desk.text("out.txt") is None
+    assert work.gate("out.txt").calls == 0
+
+
+async def test_a_second_server_is_refused_and_disturbs_no_run(house: House, alice: Person) -> None:
+    async with AsyncExitStack() as stack:
+        work = Work(house, alice, "second")
+        work.asking.released.clear()
+        await work.begin(stack)
+        await work.client.words(10)
+        second = Daphne(house.state, env=house.server.env, application=HELD)
+        second.log_file = house.state / "second.log"
+        second.launch()
+        assert await asyncio.to_thread(second.wait, PATIENCE) == 1
+        assert second.log.startswith("pilothouse: Another server already serves ")
+        work.asking.release()
+        await work.yes()
+        await work.ends_well(runs=2)
+        assert work.client.connections == 1
+
+
+async def test_an_answer_given_while_no_server_runs_counts(house: House, alice: Person) -> None:
+    async with AsyncExitStack() as stack:
+        work = Work(house, alice, "offline")
+        await work.begin(stack)
+        approval = await work.client.approval()
+        house.server.kill9()
+        command = ("resolve_approval", approval, "approve", "--user", "alice")
+        await asyncio.to_thread(manage, house.state, *command)
+        assert work.desk.text("out.txt") is None
+        await house.restart()
+        await work.ends_well(runs=2)
+
+
+# ── what the model hears afterwards ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("how", ["kill", "cancel"])
+async def test_calls_that_were_cut_off_leave_a_history_that_goes_on(
+    house: House, alice: Person, how: str
+) -> None:
+    """Case D06: a read is done, another one runs, a write waits behind them."""
+    desk, goal = house.desk(), f"[D06/{how}]"
+    gate = Gate(desk.folder, "b.txt.before").close()
+    task = await alice.ask(desk, f"{goal} Read both and write")
+    async with alice.follow(task["id"]) as client:
+        await client.seen("tool_call_finished")
+        await happened(gate.reached.exists)
+        if how == "kill":
+            house.server.kill9()
+            gate.open()
+            await house.restart()
+            approval = await client.approval()
+            assert (await alice.resolve(approval, "reject", comment="Not now")).status_code == 202
+            await client.end()
+        else:
+            await alice.cancel(task["id"])
+            await client.end("cancelled")
+            gate.open()
+        await house.check(alice, task["id"], client)
+    assert desk.text("out.txt") is None
+    follow_up = await alice.ask(None, f"{goal} And now?", follow_up_of=task["id"])
+    await alice.until(follow_up["id"], "completed")
+    run = house.model.run("D06", how)
+    assert run.refusals == []
+    results = [m for m in run.bodies[-1]["messages"] if m["role"] == "tool"]
+    assert [result["tool_call_id"] for result in results] == ["call_a", "call_b", "call_c"]
+    assert "AAA" in results[0]["content"]
+    assert ("BBB" in results[1]["content"]) == (how == "kill")
+
+
+# ── cursors ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_cursors_of_every_kind_after_a_restart(house: House, alice: Person) -> None:
+    """Case B03, with a log that no memory holds."""
+    reads = [Call("read_file", path="a.txt", start_line=1, end_line=n) for n in range(1, 101)]
+    house.model.script("long", reads)
+    task = await alice.ask(house.desk(), "[long] Read it a hundred times")
+    last = (await alice.until(task["id"], "completed"))["last_sequence"]
+    assert last > 300
+    house.server.kill9()
+    await house.restart()
+    url = f"/api/tasks/{task['id']}/stream"
+
+    async def ids(header: str | None, query: str = "") -> list[int] | int:
+        headers = {} if header is None else {b"Last-Event-ID": header.encode()}
+        answer = await alice.http.get(url + query, headers=headers)
+        if answer.status_code != 200:
+            return answer.status_code
+        lines = answer.text.splitlines()
+        return [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
+
+    whole, rest = list(range(1, last + 1)), list(range(6, last + 1))
+    assert await ids(None) == await ids("0") == whole
+    assert await ids("5") == rest
+    assert await ids("299") == list(range(300, last + 1))
+    assert await ids(str(last - 1)) == [last]
+    assert await ids(None, "?last_event_id=5") == await ids(None, "?after=5") == rest
+    assert await ids("5", "?last_event_id=9&after=17") == rest, "the header wins"
+    for beyond in (str(last), str(last + 1), "9" * 18, "999999999999999999999"):
+        assert await ids(beyond) in (204, 400), beyond
+    assert await ids(str(last)) == await ids(str(last + 1)) == 204
+    for garbage in ("-1", "abc", "5.0", "0x5", "5 6", "٣", "1e3", "9" * 10_000):
+        assert await ids(garbage) == 400, garbage[:20]
+    for garbage in ("-1", "abc", "5.0", "%00", "9" * 1000):
+        assert await ids(None, f"?after={garbage}") == 400, garbage[:20]
+    assert await ids("") in (whole, 400)
+    assert await ids(None, "?after=%205") in (rest, 400)
+
+
+# ── at random ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "kills", [2, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+async def test_kill_9_at_random_moments(house: House, alice: Person, kills: int) -> None:
+    chance, works = random.Random(), []
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        for number in range(kills * 2):
+            work = Work(house, alice, f"random-{kills}-{number}")
+            works.append(work)
+            group.create_task(persist(work, stack, chance.uniform(0, kills * 1.0)))
+        for _ in range(kills):
+            await asyncio.sleep(chance.uniform(0.1, 1.0))
+            house.server.kill9()
+            await house.restart()
+    for work in works:
+        await check_persisted(work)
+
+
+async def persist(work: Work, stack: AsyncExitStack, delay: float) -> None:
+    """Somebody who wants it done, whatever happens to the server."""
+    await asyncio.sleep(delay)
+    body = {"goal": f"[{work.name}] Write a report", "workspace_id": work.desk.id}
+    headers = {"Idempotency-Key": work.name}
+    created = await insist(work.alice.http, "/api/tasks", body, headers)
+    assert created.status_code == 202
+    work.id = created.json()["id"]
+    work.client = await stack.enter_async_context(work.alice.follow(work.id))
+    answered: set[str] = set()
+    while not work.client.reader.ended:
+        await work.client.until(lambda r: r.ended or unanswered(work.client, answered))
+        for question in unanswered(work.client, answered):
+            path = f"/api/approvals/{question['approval_id']}/resolve"
+            await insist(work.alice.http, path, answer_to(question, work))
+            answered.add(question["approval_id"])
+
+
+def unanswered(client: Follower, answered: set[str]) -> list[dict[str, str]]:
+    asked = [e.payload for e in client.reader.stored if e.type == "approval_required"]
+    return [question for question in asked if question["approval_id"] not in answered]
+
+
+def answer_to(question: dict[str, str], work: Work) -> dict[str, str]:
+    if question["kind"] == "call":
+        return {"decision": "approve"}
+    done = work.desk.text("out.txt") is not None
+    return {"decision": "approve", "answer": "done" if done else "retry"}
+
+
+async def insist(
+    http: httpx.AsyncClient, path: str, body: object, headers: dict[str, str] | None = None
+) -> httpx.Response:
+    """Until the server answers."""
+    while True:
+        with suppress(httpx.TransportError):
+            answer = await http.post(path, json=body, headers=headers)
+            if answer.status_code < 500:
+                return answer
+        await asyncio.sleep(0.05)
+
+
+async def check_persisted(work: Work) -> None:
+    log = await work.house.check(work.alice, work.id, work.client)
+    made = await work.alice.get(f"/api/tasks?session_id={log[0]['payload']['session_id']}")
+    assert len(made["items"]) == 1, "one key, one task"
+    assert work.model.run(work.name).refusals == []
+    if (await work.alice.task(work.id))["status"] == "completed":
+        assert work.desk.text("out.txt") == "report\n"
+    else:
+        assert log[-1]["payload"]["error"]["code"] == "recovery_failed"
+    started = [e for e in log if e["type"] == "tool_call_started"]
+    writes = [e for e in started if e["payload"]["tool_call_id"].startswith(f"{work.name}-1")]
+    assert work.gate("out.txt").calls <= len(writes)
