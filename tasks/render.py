@@ -243,6 +243,12 @@ async def rendered(text: str) -> str:
     return await asyncio.shield(asyncio.wrap_future(found))
 
 
+def rendered_now(text: str) -> str:
+    """`rendered` for code that is in a thread already."""
+    found = shelf.find(text)
+    return found if isinstance(found, str) else found.result()
+
+
 def submit(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
     """Run it in one of the rendering threads."""
     return _pool().submit(function, *args, **kwargs)

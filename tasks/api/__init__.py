@@ -12,7 +12,7 @@ from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import ensure_csrf_cookie
 from ninja import NinjaAPI
 
-from tasks.api import approvals, chat, errors, health, sessions, tasks, tokens
+from tasks.api import approvals, artifacts, chat, errors, health, sessions, tasks, tokens
 from tasks.api.edge import Identity, JsonParser, JsonRenderer
 
 api = NinjaAPI(
@@ -27,6 +27,8 @@ api = NinjaAPI(
 )
 errors.install(api)
 api.add_router("/tasks", tasks.router)
+api.add_router("/tasks", artifacts.of_task)
+api.add_router("/artifacts", artifacts.router)
 api.add_router("/approvals", approvals.router)
 api.add_router("/sessions", sessions.router)
 api.add_router("/workspaces", sessions.workspaces)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.db.models import QuerySet
@@ -11,7 +13,7 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from tasks import access, decisions
-from tasks.access import Principal
+from tasks.access import APPROVERS, Principal
 from tasks.api import paging
 from tasks.api.edge import Identity, who
 from tasks.api.errors import body_of
@@ -23,6 +25,7 @@ from tasks.api.schemas import (
     BatchItemOut,
     BatchOut,
     ErrorInside,
+    InboxItem,
     PreviewIn,
     PreviewOut,
     ReplyIn,
@@ -54,8 +57,20 @@ async def list_approvals(
         rows = rows.filter(status=status)
     if task_id is not None:
         rows = rows.filter(task=await access.visible_task(principal, task_id))
+    rows = rows.select_related("task__session__workspace")
     items, following = await sync_to_async(paging.page)(rows, "created_at", cursor, limit)
-    return ApprovalList(items=[ApprovalOut.of(row) for row in items], next=following)
+    decidable = await sync_to_async(_decidable)(principal, items)
+    return ApprovalList(
+        items=[InboxItem.with_place(row, can_decide=row.pk in decidable) for row in items],
+        next=following,
+    )
+
+
+def _decidable(principal: Principal, rows: Sequence[Approval]) -> set[UUID]:
+    if "approve" not in principal.scopes:
+        return set()
+    mine = access.visible_approvals(principal, APPROVERS)
+    return set(mine.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True))
 
 
 @router.post("/resolve", auth=decides, response=answers(202, BatchOut, 404))

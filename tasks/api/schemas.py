@@ -13,8 +13,9 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from tasks.events import wire_time
-from tasks.models import ApiToken, Approval, Session, Task, Workspace
+from tasks.models import ApiToken, Approval, Artifact, Session, Task, Workspace
 from tasks.service import Created
+from tasks.standing import Standing
 
 MAX_COMMENT = 10_000
 Mode = Literal["ask", "deny", "read_only"]
@@ -176,6 +177,42 @@ class EventList(BaseModel):
     next: int | None
 
 
+# ── artifacts ─────────────────────────────────────────────────────────────────────────────────
+
+
+class ArtifactOut(BaseModel):
+    id: str
+    task_id: str
+    path: str
+    size: int
+    sha256: str
+    media_type: str
+    created_at: str | None
+    url: str
+    """Downloads it."""
+    view_url: str
+    """A page that shows it, if it is text."""
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> ArtifactOut:
+        return cls(
+            id=str(artifact.pk),
+            task_id=str(artifact.task_id),
+            path=artifact.path,
+            size=artifact.size,
+            sha256=artifact.sha256,
+            media_type=artifact.media_type,
+            created_at=stamp(artifact.created_at),
+            url=f"/api/artifacts/{artifact.pk}",
+            view_url=f"/artifacts/{artifact.pk}/view",
+        )
+
+
+class ArtifactList(BaseModel):
+    items: Sequence[ArtifactOut]
+    next: None
+
+
 # ── approvals ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -258,8 +295,26 @@ _SAME_IN_APPROVAL = (
 )
 
 
+class InboxItem(ApprovalOut):
+    """An approval with what a list of many sessions needs to say of it."""
+
+    session_title: str
+    workspace_name: str
+    can_decide: bool
+
+    @classmethod
+    def with_place(cls, approval: Approval, *, can_decide: bool) -> InboxItem:
+        session = approval.task.session
+        return cls(
+            **ApprovalOut.of(approval).model_dump(),
+            session_title=session.title,
+            workspace_name=session.workspace.name,
+            can_decide=can_decide,
+        )
+
+
 class ApprovalList(BaseModel):
-    items: Sequence[ApprovalOut]
+    items: Sequence[InboxItem]
     next: str | None
 
 
@@ -305,11 +360,26 @@ class ForkedFrom(BaseModel):
     sequence: int | None
 
 
+class SessionTask(BaseModel):
+    """The task that a session's state is about: one that is not finished, else the newest."""
+
+    id: str
+    status: str
+    trigger: str
+    steps: int
+
+
 class SessionOut(BaseModel):
     id: str
     title: str
     workspace_id: str
+    workspace_name: str
     owner: str
+    state: str
+    """needs_you, running, queued, done, failed, stopped, limit, or empty: no task yet"""
+    waiting: int
+    """Decisions that it waits for."""
+    task: SessionTask | None
     archived: bool
     last_position: int
     forked_from: ForkedFrom | None
@@ -318,7 +388,7 @@ class SessionOut(BaseModel):
     stream_url: str
 
     @classmethod
-    def of(cls, session: Session) -> SessionOut:
+    def of(cls, session: Session, standing: Standing) -> SessionOut:
         forked = None
         if session.forked_from_id:
             forked = ForkedFrom(
@@ -328,7 +398,11 @@ class SessionOut(BaseModel):
             id=str(session.id),
             title=session.title,
             workspace_id=str(session.workspace_id),
+            workspace_name=session.workspace.name,
             owner=session.owner.get_username(),
+            state=standing.state,
+            waiting=standing.waiting,
+            task=_session_task(standing.task),
             archived=session.archived,
             last_position=session.last_position,
             forked_from=forked,
@@ -336,6 +410,12 @@ class SessionOut(BaseModel):
             updated_at=stamp(session.updated_at),
             stream_url=f"/api/sessions/{session.id}/stream",
         )
+
+
+def _session_task(task: Task | None) -> SessionTask | None:
+    if task is None:
+        return None
+    return SessionTask(id=str(task.pk), status=task.status, trigger=task.trigger, steps=task.steps)
 
 
 class SessionList(BaseModel):

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from asgiref.sync import sync_to_async
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, events, service
+from tasks import access, events, service, standing
 from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.edge import who
 from tasks.api.errors import raw
+from tasks.api.html import Render, bodies
 from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit, Number
 from tasks.api.schemas import (
     EventList,
@@ -29,7 +31,7 @@ from tasks.api.schemas import (
     answers,
 )
 from tasks.errors import Invalid, NotFound
-from tasks.models import Member, Session, Workspace
+from tasks.models import Member, Session, Task, Workspace
 
 router = Router(tags=["sessions"])
 workspaces = Router(tags=["workspaces"])
@@ -60,13 +62,30 @@ async def _first_workspace(principal: Principal) -> Workspace:
 async def list_sessions(
     request: HttpRequest,
     archived: Annotated[bool, Query()] = False,
+    q: Annotated[str, Query(max_length=200)] = "",
     cursor: Cursor = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> SessionList:
-    """The sessions that you may see, the last active first."""
-    rows = access.visible_sessions(who(request)).filter(archived=archived).select_related("owner")
-    items, following = await sync_to_async(paging.page)(rows, "updated_at", cursor, limit)
-    return SessionList(items=[SessionOut.of(row) for row in items], next=following)
+    """The sessions that you may see, the last active first; `q` looks into titles, goals, answers."""
+    rows = access.visible_sessions(who(request)).filter(archived=archived)
+    if q.strip():
+        rows = rows.filter(_says(q.strip()))
+    return await sync_to_async(_list)(rows, cursor, limit)
+
+
+def _says(text: str) -> Q:
+    said = Q(goal__icontains=text) | Q(final_answer__icontains=text)
+    tasks = Task.objects.filter(said, session=OuterRef("pk"))
+    return Q(title__icontains=text) | Q(Exists(tasks))
+
+
+def _list(rows: QuerySet[Session], cursor: str | None, limit: int) -> SessionList:
+    rows = rows.select_related("owner", "workspace")
+    items, following = paging.page(rows, "updated_at", cursor, limit)
+    standings = standing.of_sessions(items)
+    return SessionList(
+        items=[SessionOut.of(row, standings[row.pk]) for row in items], next=following
+    )
 
 
 @router.get("/running", response=answers(200, RunningList))
@@ -125,6 +144,7 @@ async def list_session_events(
     after: Number = 0,
     before: Annotated[int | None, Query(ge=1, le=paging.MAX_NUMBER)] = None,
     limit: Limit = DEFAULT_LIMIT,
+    render: Render = None,
 ) -> HttpResponse:
     """Stored events of all its tasks by position, whole and in ascending order.
 
@@ -132,18 +152,23 @@ async def list_session_events(
     the value for the next call in the same direction.
     """
     page = sync_to_async(_events)
-    return raw(await page(who(request), session_id, after, before, limit))
+    return raw(await page(who(request), session_id, after, before, limit, render))
 
 
 def _events(
-    principal: Principal, session_id: str, after: int, before: int | None, limit: int
+    principal: Principal,
+    session_id: str,
+    after: int,
+    before: int | None,
+    limit: int,
+    render: Render,
 ) -> bytes:
     session = access.find_session(principal, session_id)
     found = events.page_session(session.id, after, limit + 1, before)
     more = len(found) > limit
     rows = found[:limit] if before is None else found[-limit:]
     edge = rows[-1 if before is None else 0].position if more else None
-    return paging.numbered([events.wire_body(row) for row in rows], edge)
+    return paging.numbered(bodies(rows, render), edge)
 
 
 async def _read(principal: Principal, session_id: object) -> SessionOut:
@@ -151,7 +176,8 @@ async def _read(principal: Principal, session_id: object) -> SessionOut:
 
 
 def _card(principal: Principal, session_id: object) -> SessionOut:
-    return SessionOut.of(access.find_session(principal, session_id))
+    session = access.find_session(principal, session_id)
+    return SessionOut.of(session, standing.of_session(session))
 
 
 @workspaces.get("", response=answers(200, WorkspaceList))

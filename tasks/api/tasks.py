@@ -17,6 +17,7 @@ from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.edge import who
 from tasks.api.errors import raw
+from tasks.api.html import Render, bodies
 from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit, Number
 from tasks.api.schemas import (
     CreatedOut,
@@ -127,18 +128,22 @@ async def read_task(request: HttpRequest, task_id: str) -> TaskOut:
 
 @router.get("/{task_id}/events", response=answers(200, EventList, 404))
 async def list_events(
-    request: HttpRequest, task_id: str, after: Number = 0, limit: Limit = DEFAULT_LIMIT
+    request: HttpRequest,
+    task_id: str,
+    after: Number = 0,
+    limit: Limit = DEFAULT_LIMIT,
+    render: Render = None,
 ) -> HttpResponse:
     """Stored events behind the sequence `after`, whole."""
-    return raw(await sync_to_async(_events)(who(request), task_id, after, limit))
+    return raw(await sync_to_async(_events)(who(request), task_id, after, limit, render))
 
 
-def _events(principal: Principal, task_id: str, after: int, limit: int) -> bytes:
+def _events(principal: Principal, task_id: str, after: int, limit: int, render: Render) -> bytes:
     task = access.find_task(principal, task_id)
     found = events.page(task.id, after, limit + 1)
     rows = found[:limit]
     following = rows[-1].sequence if len(found) > limit else None
-    return paging.numbered([events.wire_body(row) for row in rows], following)
+    return paging.numbered(bodies(rows, render), following)
 
 
 @router.get("/{task_id}/events/{sequence}", response=answers(200, EventOut, 404))

@@ -1,0 +1,71 @@
+"""Files that runs made, over HTTP: listed, and downloaded. Nothing is ever shown from here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.http import content_disposition_header
+from ninja import Router
+
+from tasks import access, artifacts
+from tasks.api.edge import who
+from tasks.api.schemas import ArtifactList, ArtifactOut, answers
+from tasks.artifacts import Download
+from tasks.models import Artifact
+
+SMALL_BYTES = 1024 * 1024
+"""So much is read before anything is sent."""
+
+router = Router(tags=["artifacts"])
+of_task = Router(tags=["tasks"])
+
+
+@of_task.get("/{task_id}/artifacts", response=answers(200, ArtifactList, 404))
+async def list_artifacts(request: HttpRequest, task_id: str) -> ArtifactList:
+    """The files that a task made, in the order of their making."""
+    task = await access.visible_task(who(request), task_id)
+    rows = await sync_to_async(artifacts.of_task)(task)
+    return ArtifactList(items=[ArtifactOut.of(row) for row in rows], next=None)
+
+
+@router.get("/{artifact_id}", response=answers(200, Any, 404, 409))
+async def download(request: HttpRequest, artifact_id: str) -> HttpResponseBase:
+    """The file as its run left it, always as an attachment; 409 `changed` if it is not that now."""
+    artifact = await sync_to_async(artifacts.find)(who(request), artifact_id)
+    # Not in the request's lane: a large file takes long to be read.
+    opened = await asyncio.to_thread(artifacts.open_unchanged, artifact)
+    headers = _headers(artifact)
+    if artifact.size <= SMALL_BYTES:
+        return HttpResponse(await asyncio.to_thread(opened.read), headers=headers)
+    return StreamingHttpResponse(_Blocks(opened), headers=headers)
+
+
+def _headers(artifact: Artifact) -> dict[str, str]:
+    name = artifacts.file_name(artifact.path)
+    return {
+        "Content-Type": artifact.media_type,
+        "Content-Length": str(artifact.size),
+        "Content-Disposition": str(content_disposition_header(True, name)),
+        "Cache-Control": "private, no-store",
+    }
+
+
+class _Blocks:
+    """A file's blocks for the event loop. Django closes it when the reader has left, too."""
+
+    def __init__(self, opened: Download) -> None:
+        self._blocks = opened.blocks()
+        self.close = opened.source.close
+
+    def __aiter__(self) -> _Blocks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        block = await asyncio.to_thread(next, self._blocks, b"")
+        if not block:
+            raise StopAsyncIteration
+        return block

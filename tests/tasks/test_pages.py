@@ -1,0 +1,392 @@
+"""The pages: who gets them, what they start from, and that nothing inline can run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from django.utils import translation
+from pytest_django import Settings
+
+from config.env import ROOT
+from tasks import words
+from tasks.conf import conf
+from tests.support.people import House, make_house
+from tests.support.rows import make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+PAGES = ("/", "/c/{session}", "/inbox", "/settings")
+POLICY = (
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_cache() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return make_house(tmp_path / "desk")
+
+
+def browser(user: User, **options: Any) -> Client:
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def boot_of(body: bytes) -> dict[str, Any]:
+    found = re.search(rb'<script id="boot" type="application/json">(.*?)</script>', body, re.S)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+class Inline(HTMLParser):
+    """What a strict policy would refuse."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        inline_script = tag == "script" and "src" not in named
+        if tag == "style" or (inline_script and named.get("type") != "application/json"):
+            self.found.append(tag)
+        self.found += [name for name in named if name == "style" or name.startswith("on")]
+
+
+# ── who ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_for_who_is_signed_in(house: House, path: str) -> None:
+    path = path.format(session=house.session.pk)
+    answer = Client().get(path)
+    assert (answer.status_code, answer["Location"]) == (302, f"/sign-in?next={path}")
+    assert browser(house.alice).get(path).status_code == 200
+    assert browser(house.alice).post(path).status_code == 405
+
+
+def test_foreign_unknown_and_deleted_conversations_are_the_same_404_in_our_look(
+    house: House,
+) -> None:
+    gone = make_session(house.workspace, hidden=True)
+    charlie, alice = browser(house.charlie), browser(house.alice)
+    answers = [
+        charlie.get(f"/c/{house.session.pk}"),
+        charlie.get("/c/6b1c0000-0000-4000-8000-000000000000"),
+        charlie.get("/c/nonsense"),
+        alice.get(f"/c/{gone.pk}"),
+    ]
+    assert {answer.status_code for answer in answers} == {404}
+    assert len({answer.content for answer in answers}) == 1
+    assert b"app/app.css" in answers[0].content
+
+
+@pytest.mark.parametrize(
+    ("who", "role", "can_write", "can_decide"),
+    [
+        ("alice", "owner", True, True),
+        ("bob", "member", True, False),
+        ("vera", "viewer", False, False),
+        ("dora", "approver", True, True),
+    ],
+)
+def test_the_boot_object_says_what_the_reader_may(
+    house: House, who: str, role: str, can_write: bool, can_decide: bool
+) -> None:
+    body = browser(getattr(house, who)).get(f"/c/{house.session.pk}").content
+    boot = boot_of(body)
+
+    assert boot["session"]["id"] == str(house.session.pk)
+    assert boot["session"]["workspace"] == {
+        "id": str(house.workspace.pk),
+        "name": "desk",
+        "role": role,
+    }
+    assert boot["session"]["can_write"] is can_write
+    assert boot["session"]["can_decide"] is can_decide
+    [workspace] = boot["workspaces"]
+    assert (workspace["role"], workspace["can_write"]) == (role, can_write)
+    assert boot["user"]["username"] == who
+    assert boot["urls"]["admin"] is None
+
+
+def test_the_boot_object_has_what_the_page_documents(house: House) -> None:
+    page = (ROOT / "docs/pages.md").read_text("utf-8")
+    example = re.search(r"## The boot object\n\n```json\n(.*?)```", page, re.S)
+    assert example
+    documented = json.loads(example[1])
+    boot = boot_of(browser(house.alice).get(f"/c/{house.session.pk}").content)
+
+    assert boot.keys() == documented.keys()
+    for name in ("user", "csrf", "model", "limits", "session", "urls"):
+        assert boot[name].keys() == documented[name].keys(), name
+    assert boot_of(browser(house.alice).get("/").content)["session"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "model"),
+    [
+        ({}, {"name": "", "demo": False, "configured": False}),
+        ({"demo_model": True}, {"name": "demo", "demo": True, "configured": True}),
+        (
+            {"demo_model": True, "llm_base_url": "http://127.0.0.1:9/v1", "llm_model": "m"},
+            {"name": "m", "demo": False, "configured": True},
+        ),
+    ],
+)
+def test_the_page_says_which_model_plays(
+    house: House, settings: Settings, changes: dict[str, Any], model: dict[str, Any]
+) -> None:
+    settings.PILOTHOUSE = replace(conf(), **changes)
+    assert boot_of(browser(house.alice).get("/").content)["model"] == model
+
+
+def test_the_token_of_the_boot_object_lets_the_api_be_used(house: House) -> None:
+    client = browser(house.alice, enforce_csrf_checks=True)
+    csrf = boot_of(client.get("/").content)["csrf"]
+    refused = client.post("/api/sessions", {}, content_type="application/json")
+    made = client.post(
+        "/api/sessions",
+        {},
+        content_type="application/json",
+        headers={csrf["header"]: csrf["token"]},
+    )
+    assert (refused.status_code, made.status_code) == (403, 201)
+
+
+def test_hostile_titles_and_names_do_not_leave_their_place(house: House) -> None:
+    hostile = "</script><script>document.title='XSS'</script><!--"
+    house.session.title = hostile
+    house.session.save()
+    User.objects.filter(pk=house.alice.pk).update(first_name=hostile)
+    body = browser(house.alice).get(f"/c/{house.session.pk}").content
+
+    assert boot_of(body)["session"]["title"] == hostile
+    assert hostile.encode() not in body
+    assert Inline(body.decode()).found == []
+
+
+# ── what a page may do ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/sign-in", "/sign-in/x", "/nowhere", "/admin/login/"])
+def test_every_page_comes_with_the_strict_policy_and_nothing_inline(
+    house: House, path: str
+) -> None:
+    client = Client() if "sign-in" in path or "admin" in path else browser(house.alice)
+    answer = client.get(path.format(session=house.session.pk))
+    policy = answer["Content-Security-Policy"].split("; ")
+
+    assert set(POLICY) <= set(policy)
+    assert "unsafe" not in answer["Content-Security-Policy"]
+    assert Inline(answer.content.decode()).found == []
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["Referrer-Policy"] in ("same-origin", "no-referrer")
+    assert "camera=()" in answer["Permissions-Policy"]
+
+
+@pytest.mark.parametrize("path", ["/admin/", "/admin/tasks/", "/admin/auth/user/"])
+def test_the_admin_is_the_same(path: str) -> None:
+    root = make_user("root", is_staff=True, is_superuser=True)
+    answer = browser(root).get(path, follow=True)
+    assert set(POLICY) <= set(answer["Content-Security-Policy"].split("; "))
+    assert Inline(answer.content.decode()).found == []
+
+
+def test_json_and_the_docs_of_the_api_have_a_policy_too(house: House) -> None:
+    client = browser(house.alice)
+    docs, data = client.get("/api/docs"), client.get("/api/sessions")
+    assert set(POLICY) <= set(docs["Content-Security-Policy"].split("; "))
+    assert Inline(docs.content.decode()).found == []
+    assert data["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+
+
+def test_pages_are_not_kept_by_caches(house: House) -> None:
+    assert "no-store" in browser(house.alice).get("/")["Cache-Control"]
+
+
+def test_a_broken_page_and_a_stale_form_have_our_look(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = browser(house.alice, enforce_csrf_checks=True).post("/sign-out")
+    assert stale.status_code == 403
+    assert b"This form is out of date" in stale.content
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr("tasks.pages.views.boot", broken)  # a bug, made here
+    client = browser(house.alice, raise_request_exception=False)
+    answer = client.get("/")
+    assert answer.status_code == 500
+    assert b"Something broke on the server" in answer.content
+    assert b"RuntimeError" not in answer.content
+
+
+# ── signing in and out ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def member(house: House) -> User:
+    house.alice.set_password("correct horse")
+    house.alice.save()
+    return house.alice
+
+
+def sign_in(client: Client, password: str = "correct horse", **more: str) -> Any:
+    return client.post("/sign-in", {"username": "alice", "password": password, **more})
+
+
+def test_a_local_account_signs_in_and_out(member: User) -> None:
+    client = Client()
+    assert client.get("/sign-in").status_code == 200
+    answer = sign_in(client)
+    assert (answer.status_code, answer["Location"]) == (302, "/")
+    assert client.get("/").status_code == 200
+    assert client.get("/sign-in")["Location"] == "/"  # nothing to do there
+
+    assert client.get("/sign-out").status_code == 405
+    assert client.post("/sign-out")["Location"] == "/sign-in"
+    assert client.get("/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("asked", "led"),
+    [("/inbox", "/inbox"), ("https://evil.example/", "/"), ("//evil.example", "/"), ("", "/")],
+)
+def test_signing_in_leads_to_our_own_pages_only(member: User, asked: str, led: str) -> None:
+    assert sign_in(Client(), next=asked)["Location"] == led
+
+
+def test_a_wrong_password_says_so_and_keeps_the_way(member: User) -> None:
+    answer = sign_in(Client(), "wrong", next="/inbox")
+    assert answer.status_code == 200
+    assert b"This name and password do not belong together." in answer.content
+    assert b'name="next" value="/inbox"' in answer.content
+
+
+def test_guessing_is_slowed_down_for_one_name_and_not_for_others(member: User) -> None:
+    client = Client()
+    for _ in range(5):
+        assert sign_in(client, "wrong").status_code == 200
+    paused = sign_in(client)
+    assert (paused.status_code, paused["Retry-After"]) == (429, "300")
+    assert client.get("/").status_code == 302
+
+    bob = User.objects.get(username="bob")
+    bob.set_password("another")
+    bob.save()
+    answer = Client().post("/sign-in", {"username": "bob", "password": "another"})
+    assert answer.status_code == 302
+    elsewhere = Client(REMOTE_ADDR="192.0.2.7")
+    assert sign_in(elsewhere).status_code == 302
+
+
+def test_success_forgives_the_failures_before_it(member: User) -> None:
+    for _ in range(3):
+        for _ in range(4):
+            sign_in(Client(), "wrong")
+        assert sign_in(Client()).status_code == 302
+
+
+# ── words ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_language_comes_from_the_browser_until_somebody_chooses(house: House) -> None:
+    client = browser(house.alice, headers={"accept-language": "zh-CN,zh;q=0.9"})
+    assert b'<html lang="zh-Hans"' in client.get("/").content
+    assert boot_of(client.get("/").content)["language"] == "zh-Hans"
+
+    answer = client.post("/language", {"language": "en", "next": "/settings"})
+    assert (answer.status_code, answer["Location"]) == (302, "/settings")
+    page = client.get("/").content
+    assert b'<html lang="en"' in page
+    assert boot_of(page)["strings"] == {}
+
+    client.post("/language", {"language": ""})
+    assert b'<html lang="zh-Hans"' in client.get("/").content
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "javascript:1", ""])
+def test_choosing_a_language_never_leads_away(target: str) -> None:
+    assert Client().post("/language", {"language": "en", "next": target})["Location"] == "/"
+
+
+def test_an_unknown_language_changes_nothing() -> None:
+    answer = Client().post("/language", {"language": "../../etc"})
+    assert django_settings.LANGUAGE_COOKIE_NAME not in answer.cookies
+
+
+def test_the_theme_is_there_before_the_scripts(house: House) -> None:
+    client = browser(house.alice)
+    client.cookies["theme"] = "dark"
+    assert b'data-theme="dark"' in client.get("/").content
+    client.cookies["theme"] = '"><script>'
+    assert b'data-theme="auto"' in client.get("/").content
+
+
+def test_values_in_words_are_escaped() -> None:
+    make_user("<b>eve")
+    from tasks.templatetags.pages import translated
+
+    assert translated("Hello {name}", name="<b>") == "Hello &lt;b&gt;"
+
+
+def said_in_templates() -> set[str]:
+    found: set[str] = set()
+    for file in (ROOT / "templates").rglob("*.html"):
+        found |= set(re.findall(r'\{% t "((?:[^"\\]|\\.)*)"', file.read_text("utf-8")))
+    return found
+
+
+def said_in_scripts() -> set[str]:
+    found: set[str] = set()
+    for file in (ROOT / "static/app").rglob("*.js"):
+        text = file.read_text("utf-8")
+        for quote in "\"'`":
+            pattern = rf"\bt\(\s*{quote}((?:[^{quote}\\\n]|\\.)*){quote}"
+            found |= {found.replace("\\", "") for found in re.findall(pattern, text)}
+    return found
+
+
+def test_every_word_of_the_pages_is_there_in_chinese() -> None:
+    said = said_in_templates() | said_in_scripts()
+    catalogue = words.catalogue("zh-Hans")
+    assert len(said) > 10
+    assert sorted(said - catalogue.keys()) == []
+    for english, chinese in catalogue.items():
+        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", chinese))
+
+
+def test_words_are_said_in_the_reader_s_language() -> None:
+    with translation.override("zh-hans"):
+        assert words.say("Sign in") == "登录"
+        assert words.say("never translated {n}", n=3) == "never translated 3"
+    with translation.override("en"):
+        assert words.say("Sign in") == "Sign in"
