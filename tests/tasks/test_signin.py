@@ -26,7 +26,7 @@ def test_opening_a_link_shows_a_button_and_uses_nothing_up() -> None:
         page = client.get(link)
         assert page.status_code == 200
         assert "alice" in page.content.decode()
-        assert page["Referrer-Policy"] == "no-referrer"
+        assert page["Referrer-Policy"] == "same-origin"
         assert "no-store" in page["Cache-Control"]
     assert not signed_in(client)
 

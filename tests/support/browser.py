@@ -1,0 +1,135 @@
+"""A real browser in front of a real server: Debian's Chromium, driven by playwright.
+
+    with Browser() as browser, Site(tmp_path) as site:
+        page = browser.signed_in(site)
+        page.goto(site.url)
+
+Every page keeps a record of what must not happen: console errors, script errors, requests to
+anywhere but the server (`Watched.problems`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
+
+from tests.support.daphne import Daphne, manage, migrated
+
+EXECUTABLE = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDE = {"width": 1440, "height": 900}
+
+
+class Site:
+    """A server with the demo workspace and the demo model; `admin` signs in by link."""
+
+    def __init__(self, state: Path, env: Mapping[str, str] | None = None) -> None:
+        settings = {
+            "PILOTHOUSE_DEMO_MODEL": "1",
+            "PILOTHOUSE_SSE_HEARTBEAT_SECONDS": "1",
+            "PILOTHOUSE_LEASE_SECONDS": "2",
+            **(env or {}),
+        }
+        migrated(state)
+        self.server = Daphne(state, env=settings)
+        self.state, self.url = state, self.server.url
+        manage(state, "seed_demo", env=self.server.env)
+
+    @property
+    def workspace(self) -> Path:
+        return next((self.state / "var").rglob("quotes")).parent
+
+    def link(self, user: str = "admin") -> str:
+        """A sign-in link: good once."""
+        output = manage(self.state, "seed_demo", "--link", user, env=self.server.env)
+        path = re.search(r"/sign-in/\S+", output)
+        assert path is not None, output
+        return self.url + path[0]
+
+    def __enter__(self) -> Self:
+        self.server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.__exit__()
+
+
+class Browser:
+    """One Chromium for many tests; each test has contexts of its own."""
+
+    def __enter__(self) -> Self:
+        self._playwright: Playwright = sync_playwright().start()
+        self.chromium: Chromium = self._playwright.chromium.launch(
+            executable_path=EXECUTABLE, headless=True, args=ARGUMENTS
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.chromium.close()
+        self._playwright.stop()
+
+    def signed_in(self, site: Site, user: str = "admin", **context: Any) -> Watched:
+        made = self.chromium.new_context(**{"viewport": WIDE, **context})
+        watched = Watched(made, site)
+        watched.page.goto(site.link(user))
+        watched.page.locator("main form .btn--go").click()
+        watched.page.wait_for_url(lambda url: "/sign-in" not in url)
+        return watched
+
+
+class Watched:
+    """A signed-in person's browser window."""
+
+    def __init__(self, context: BrowserContext, site: Site) -> None:
+        self.context, self.site = context, site
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.page = self.tab()
+
+    def tab(self) -> Page:
+        page = self.context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", self._dialog)
+        page.on("request", lambda request: self._request(request.url))
+        return page
+
+    def open(self, path: str = "/") -> Page:
+        self.page.goto(self.site.url + path)
+        return self.page
+
+    def cookies(self) -> dict[str, str]:
+        return {
+            str(cookie["name"]): str(cookie["value"])
+            for cookie in self.context.cookies()
+            if "name" in cookie and "value" in cookie
+        }
+
+    def _console(self, message: Any) -> None:
+        # A server that is down or a refusal of the API is what some tests are about.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.problems.append(message.text)
+
+    def _dialog(self, dialog: Any) -> None:
+        self.problems.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _request(self, url: str) -> None:
+        self.requests.append(url)
+        if not url.startswith((self.site.url, "data:", "blob:")):
+            self.problems.append(f"a request to {url}")
