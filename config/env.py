@@ -31,11 +31,22 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PREFIX = "PILOTHOUSE_"
 
 KEY_BYTES = 32
+_LIMITS: dict[str, tuple[type[int] | type[float], float]] = {
+    "STEPS": (int, 1),
+    "SECONDS": (float, 1),
+    "TOKENS": (int, 1),
+    "COST": (float, 0),
+}
 NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     "MAX_AGENT_STEPS": (int, 1),
     "MAX_TASK_SECONDS": (float, 1),
     "MAX_TASK_TOKENS": (int, 1),
     "MAX_TASK_COST": (float, 0),
+    **{
+        f"MAX_{scope}_{which}": kind
+        for scope in ("SESSION", "USER", "DAY")
+        for which, kind in _LIMITS.items()
+    },
     "APPROVAL_TTL_SECONDS": (float, 1),
     "REPEAT_LIMIT": (int, 0),
     "LLM_CONNECT_SECONDS": (float, 0.1),
@@ -53,6 +64,7 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
 WORDS = frozenset(
     {
         "AUDIT_KEY",
+        "BUDGET_ASKS",
         "DEMO_MODEL",
         "HOST",
         "LLM_API_KEY",
@@ -63,6 +75,7 @@ WORDS = frozenset(
         "MODE",
         "PORT",
         "PUBLIC_URL",
+        "SECRETS_KEY",
         "UNATTENDED_MODE",
         "VAR_DIR",
         "WORKSPACES_DIR",
@@ -242,7 +255,9 @@ def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
     }
     built = Conf(
         var_dir=var_dir,
-        audit_key=_audit_key(env, var_dir),
+        audit_key=_hex_key(env, var_dir / "audit.key", "PILOTHOUSE_AUDIT_KEY"),
+        secrets_key=_hex_key(env, var_dir / "secrets.key", "PILOTHOUSE_SECRETS_KEY"),
+        variables=env.values,
         workspaces_dir=env.path("PILOTHOUSE_WORKSPACES_DIR", str(var_dir / "workspaces")),
         public_url=public_url,
         llm_provider=env.choice("PILOTHOUSE_LLM_PROVIDER", PROVIDERS, "openai"),
@@ -251,9 +266,12 @@ def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
         llm_model=env.text("PILOTHOUSE_LLM_MODEL"),
         llm_stream=env.flag("PILOTHOUSE_LLM_STREAM", True),
         demo_model=env.flag("PILOTHOUSE_DEMO_MODEL", False),
+        budget_asks=env.flag("PILOTHOUSE_BUDGET_ASKS", False),
         mode=env.choice("PILOTHOUSE_MODE", MODES, "ask"),
         unattended_mode=env.choice("PILOTHOUSE_UNATTENDED_MODE", MODES, "ask"),
-        given=frozenset(name for name, value in env.values.items() if value.strip() and name.startswith(PREFIX)),
+        given=frozenset(
+            name for name, value in env.values.items() if value.strip() and name.startswith(PREFIX)
+        ),
         **numbers,  # type: ignore[arg-type] # NUMBERS has the type of each field
     )
     if built.llm_base_url and not built.llm_model:
@@ -263,13 +281,11 @@ def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
     return built
 
 
-def _audit_key(env: _Reader, var_dir: Path) -> bytes:
-    text = env.text("PILOTHOUSE_AUDIT_KEY")
+def _hex_key(env: _Reader, path: Path, name: str) -> bytes:
+    text = env.text(name)
     if text and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
-        raise ImproperlyConfigured(
-            "PILOTHOUSE_AUDIT_KEY: write 64 hexadecimal digits (openssl rand -hex 32)."
-        )
-    return bytes.fromhex(text or key_file(var_dir / "audit.key", "PILOTHOUSE_AUDIT_KEY"))
+        raise ImproperlyConfigured(f"{name}: write 64 hexadecimal digits (openssl rand -hex 32).")
+    return bytes.fromhex(text or key_file(path, name))
 
 
 def _address(env: _Reader) -> tuple[str, int]:

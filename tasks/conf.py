@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,6 +19,10 @@ class Conf:
     audit_key: bytes
     """HMAC key of the hash chains."""
     workspaces_dir: Path
+    secrets_key: bytes = field(default=b"", repr=False)
+    """Seals the keys of model profiles: 32 bytes."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """The whole environment and `.env`: model profiles may name a key in it."""
     public_url: str = "http://127.0.0.1:8000"
 
     llm_provider: str = "openai"
@@ -36,6 +41,23 @@ class Conf:
     max_task_seconds: float = 300
     max_task_tokens: int | None = None
     max_task_cost: float | None = None
+    max_session_steps: int | None = None
+    """A session over all its tasks."""
+    max_session_seconds: float | None = None
+    max_session_tokens: int | None = None
+    max_session_cost: float | None = None
+    max_user_steps: int | None = None
+    """One person within a day."""
+    max_user_seconds: float | None = None
+    max_user_tokens: int | None = None
+    max_user_cost: float | None = None
+    max_day_steps: int | None = None
+    """Everybody together within a day."""
+    max_day_seconds: float | None = None
+    max_day_tokens: int | None = None
+    max_day_cost: float | None = None
+    budget_asks: bool = False
+    """A used-up limit of a task or session becomes a question to a person."""
 
     mode: str = "ask"
     """ask, deny or read_only: for chat, api, agui, command"""

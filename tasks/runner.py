@@ -24,7 +24,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from agent.errors import AgentError
-from tasks import approvals, starting, wiring
+from tasks import approvals, profiles, starting, wiring
 from tasks.conf import conf
 from tasks.hub import Key, hub
 from tasks.logs import task_id as logged_task
@@ -150,17 +150,27 @@ class Runner:
         task = begun.task
         run = Run(
             begun=begun,
-            provider=self._models.provider(task),
-            kit=wiring.kit_for(task),
+            kit=wiring.kit_for(task, begun.choice),
             observe=self._observe,
         )
         self._runs[task.pk] = run
+        if self._draining:
+            # The drain began while this run was being begun, and did not see it.
+            run.stop(Stop.SHUTDOWN)
         hub.running(str(task.pk), str(task.session_id), begun.last_sequence, begun.last_position)
         try:
             return await run.drive()
         finally:
             hub.idle(str(task.pk))
             del self._runs[task.pk]
+            await self._remember(begun.choice)
+
+    async def _remember(self, choice: wiring.Choice) -> None:
+        """What a model's server taught us is known before the next run of any process."""
+        for lesson in choice.lessons:
+            if lesson.now != lesson.before:
+                learnt = (lesson.profile_id, lesson.before, lesson.now)
+                await writer.run(partial(profiles.remember, *learnt))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """In a fresh context: a run must not inherit a request's thread and connection."""

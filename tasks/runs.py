@@ -40,7 +40,6 @@ from agent.events import (
     ToolCallStarted,
 )
 from agent.loop import LIVE, run
-from agent.providers import Provider
 from agent.transcript import Transcript
 from agent.workspace import Workspace
 from tasks import approvals, endings, events, relay, sessions, wiring
@@ -91,7 +90,6 @@ class Run:
     """Drives one run; `drive()` once."""
 
     begun: Begun
-    provider: Provider
     kit: wiring.Kit
     observe: Observer | None = None
     """For a command that shows its own run; everybody else follows through the hub."""
@@ -175,7 +173,7 @@ class Run:
         self._transcript = await sync_to_async(sessions.transcript_of)(self.begun.task)
         engine = run(
             self._transcript,
-            self.provider,
+            self.begun.choice.models,
             self.kit.toolbox,
             self.kit.policy,
             self.kit.limits,
@@ -197,8 +195,10 @@ class Run:
         if self._winding_down and isinstance(event, ToolCallStarted):
             # A journal that says "started" without an effect would put a needless question to a
             # person after the restart: begin nothing new, the stop is on its way.
-            await asyncio.shield(self._stop)
-        if isinstance(event, REPLY_PARTS) and not self._is_closing(event):
+            await asyncio.Event().wait()
+        if isinstance(event, REPLY_PARTS):
+            # Cut-off text is the last word of a run that fails: stored with its end, so that a
+            # crash in between cannot leave a history that ends with half an answer.
             self._reply.append(event)
         elif isinstance(event, ApprovalRequired):
             self._questions.append(event)
@@ -206,15 +206,9 @@ class Run:
             await self._complete(event)
         elif isinstance(event, TaskFailed | BudgetExceeded):
             self._terminal = event
-        elif self._reply or isinstance(event, ModelCallFinished):
+        else:
             batch, self._reply = [*self._reply, event], []
             await self._store(batch)
-        else:
-            await self._store([event])
-
-    def _is_closing(self, event: StoredEvent) -> bool:
-        """Cut-off text belongs to no complete reply: it is stored by itself."""
-        return isinstance(event, AssistantMessageAdded) and event.partial is True
 
     async def _store(self, batch: Sequence[StoredEvent]) -> None:
         self._note_tools(batch)
@@ -282,7 +276,7 @@ class Run:
         if self._answer is not None:
             return Ending.ENDED
         if self._terminal is not None:
-            await self._end(self._terminal, [])
+            await self._end(self._terminal, self._reply)
             return Ending.ENDED
         if not self._questions:
             raise RuntimeError("The engine stopped without an end and without a question.")

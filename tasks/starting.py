@@ -37,6 +37,7 @@ class Begun:
 
     task: Task
     """With session and workspace; its `run` is ours."""
+    choice: wiring.Choice
     run: int
     last_sequence: int
     last_position: int
@@ -44,19 +45,16 @@ class Begun:
 
 async def begin(task_id: UUID, worker: str, models: wiring.Models) -> Begun | None:
     """Take the task, if its turn has come and nobody else has it. Fails it when there is no model."""
-    task = await sync_to_async(_load)(task_id)
     try:
-        model = models.provider(task).model
+        task, choice = await sync_to_async(_load)(task_id, models)
     except wiring.NoModel as missing:
         error = ErrorInfo(code="no_model", message=str(missing), hint=missing.hint)
         await writer.run(partial(_fail_if_runnable, task_id, worker, error))
         return None
-    kit = wiring.kit_for(task)
-    started = partial(TaskStarted, model=model, limits=kit.limits.as_payload(), mode=kit.mode)
-    return await writer.run(partial(_begin, task_id, worker, started))
+    return await writer.run(partial(_begin, task_id, worker, choice, wiring.kit_for(task, choice)))
 
 
-def _begin(task_id: UUID, worker: str, started: partial[TaskStarted]) -> Begun | None:
+def _begin(task_id: UUID, worker: str, choice: wiring.Choice, kit: wiring.Kit) -> Begun | None:
     """Command: → running, run + 1, lease, `task_started`."""
     task = _lock(task_id)
     reason = may_begin(task, worker)
@@ -74,13 +72,21 @@ def _begin(task_id: UUID, worker: str, started: partial[TaskStarted]) -> Begun |
     frm = [Task.Status(task.status)]
     if not move(task_id, to=Task.Status.RUNNING, frm=frm, run=task.run, **lease(worker), **began):
         return None
-    opening: list[StoredEvent] = [started(run=run, reason=reason)]
+    started = TaskStarted(
+        run=run,
+        reason=reason,
+        model=choice.name,
+        limits=kit.limits.as_payload(),
+        mode=kit.mode,
+    )
+    opening: list[StoredEvent] = [started]
     if reason == "recover":
         opening.insert(0, TaskRecovered(reason=_WHY_RECOVERED, previous_worker=previous))
     stored = events.append(task_id, opening, fence=run)
     task.run = run
     return Begun(
         task=task,
+        choice=choice,
         run=run,
         last_sequence=stored.last_sequence,
         last_position=stored.last_position,
@@ -132,8 +138,10 @@ def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo) -> None:
         endings.fail(task_id, error)
 
 
-def _load(task_id: UUID) -> Task:
-    return Task.objects.select_related("session__workspace").get(pk=task_id)
+def _load(task_id: UUID, models: wiring.Models) -> tuple[Task, wiring.Choice]:
+    related = ("session__workspace", "session__model_profile", "model_profile")
+    task = Task.objects.select_related(*related).get(pk=task_id)
+    return task, models.choose(task)
 
 
 def _lock(task_id: UUID) -> Task:

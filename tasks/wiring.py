@@ -1,33 +1,38 @@
-"""Rows and settings -> what a run needs: provider, tools, policy, workspace, limits.
+"""Rows and settings -> what a run needs: models, tools, policy, workspace, limits.
 
 Built anew for every run, so a changed setting counts from the next run on. Only the HTTP pool to
-the model is shared; it belongs to the loop of the process that runs tasks.
+the models is shared; it belongs to the loop of the process that runs tasks.
+
+The model of a run, in order: the task's profile, its session's, the default profile, what
+`PILOTHOUSE_LLM_*` name, the scripted demo. Only a profile has others that stand in for it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from uuid import UUID
 
 import httpx
+import msgspec
 from django.utils import timezone
 
 from agent.budget import Limits
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import system_prompt
-from agent.providers import Provider
+from agent.providers import Model
 from agent.providers.client import prepare_tls
 from agent.providers.demo import demo_provider
 from agent.providers.openai import OpenAIProvider, Quirks, make_client
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
 from agent.workspace import Workspace
+from tasks import profiles
 from tasks.conf import Conf, conf
-from tasks.models import Task
+from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
 
 TOOL_THREADS = 16
@@ -36,17 +41,43 @@ UNATTENDED = frozenset({Task.Trigger.WEBHOOK, Task.Trigger.CRON})
 
 
 class NoModel(Exception):
-    """No model is configured."""
+    """No model is configured, or the one that is cannot be asked."""
 
-    hint = (
-        "Set PILOTHOUSE_LLM_BASE_URL and PILOTHOUSE_LLM_MODEL (and PILOTHOUSE_LLM_API_KEY where "
-        "the provider needs a key), or PILOTHOUSE_DEMO_MODEL=1 for the scripted demo."
-    )
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint or (
+            "Add a model profile in the admin, or set PILOTHOUSE_LLM_BASE_URL and "
+            "PILOTHOUSE_LLM_MODEL (and PILOTHOUSE_LLM_API_KEY where the provider needs a key), or "
+            "PILOTHOUSE_DEMO_MODEL=1 for the scripted demo."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What was known of a profile's server before a run, and what is by now."""
+
+    profile_id: UUID
+    before: Quirks
+    now: Quirks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The models of a run: the first is asked, the others stand in for it."""
+
+    models: tuple[Model, ...]
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """What the first one's profile allows a task at most."""
+    lessons: tuple[Lesson, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.models[0].provider.model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
-    """The collaborators of one run, besides its provider."""
+    """The collaborators of one run, besides its models."""
 
     toolbox: Toolbox
     policy: Policy
@@ -64,7 +95,7 @@ def mode_of(trigger: str, requested: str) -> Mode:
     return strictest(*(cast(Mode, mode) for mode in modes))
 
 
-def kit_for(task: Task) -> Kit:
+def kit_for(task: Task, choice: Choice | None = None) -> Kit:
     """Reads `task.session.workspace`: load it with the task."""
     settings = conf()
     row: WorkspaceRow = task.session.workspace
@@ -73,7 +104,7 @@ def kit_for(task: Task) -> Kit:
         toolbox=_toolbox(),
         policy=Policy(mode=mode),
         workspace=Workspace(Path(row.root)),
-        limits=limits_for(task),
+        limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,
         repeat_limit=settings.repeat_limit,
         system=lambda: system_prompt(
@@ -88,59 +119,121 @@ def _toolbox() -> Toolbox:
     return Toolbox(builtin_tools(), threads=TOOL_THREADS)
 
 
-def limits_for(task: Task) -> Limits:
-    """The server's limits; what the task itself asked for can only be less."""
+def limits_for(task: Task, of_model: Mapping[str, float]) -> Limits:
+    """The server's limits; what the model's profile or the task itself says can only be less."""
     settings = conf()
     own = task.limits
+
+    def least(name: str, server: float | None) -> float | None:
+        return _least(server, of_model.get(name), own.get(name))
+
     return Limits(
-        max_steps=int(min(settings.max_agent_steps, own.get("steps", math.inf))),
-        max_seconds=min(settings.max_task_seconds, own.get("seconds", math.inf)),
-        max_tokens=_whole(_least(settings.max_task_tokens, own.get("tokens"))),
-        max_cost=_least(settings.max_task_cost, own.get("cost")),
+        max_steps=int(least("steps", settings.max_agent_steps) or 1),
+        max_seconds=least("seconds", settings.max_task_seconds) or 1,
+        max_tokens=_whole(least("tokens", settings.max_task_tokens)),
+        max_cost=least("cost", settings.max_task_cost),
     )
 
 
 class Models:
-    """Providers for runs, over one HTTP pool."""
+    """The models of runs, over one HTTP pool."""
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
-        self._quirks: dict[tuple[str, str], Quirks] = {}
+        self._quirks: dict[tuple[str, ...], Quirks] = {}
 
     def prepare(self) -> None:
         """What takes long the first time (certificates); call it off the event loop."""
         prepare_tls()
 
-    def provider(self, task: Task) -> Provider:
-        """Raises NoModel."""
+    def choose(self, task: Task) -> Choice:
+        """What a run of the task asks. Raises NoModel. Asks the database: not for the event loop."""
+        profile = profiles.chosen(task)
+        if profile is not None:
+            return self.of_profile(profile)
         settings = conf()
         if settings.llm_provider == "openai" and settings.llm_base_url:
-            return self._openai(settings)
+            return Choice(models=(self._of_settings(settings),))
         if settings.llm_provider == "scripted" or settings.demo_model:
-            return demo_provider()
+            return Choice(models=(Model(provider=demo_provider()),))
         raise NoModel("No model is set up.")
 
-    def _openai(self, settings: Conf) -> Provider:
-        if self._client is None:
-            self._client = make_client()
-        # What a server refused once is not sent to it again, by any run of this process.
-        learnt = self._quirks.setdefault((settings.llm_base_url, settings.llm_model), Quirks())
-        return OpenAIProvider(
-            self._client,
-            base_url=settings.llm_base_url,
-            model=settings.llm_model,
-            api_key=settings.llm_api_key,
-            stream=settings.llm_stream,
-            quirks=learnt,
-            connect_seconds=settings.llm_connect_seconds,
-            first_byte_seconds=settings.llm_first_byte_seconds,
-            idle_seconds=settings.llm_idle_seconds,
-        )
+    def of_profile(self, profile: ModelProfile) -> Choice:
+        """A stand-in whose key is missing is left out; the first one's is needed."""
+        models: list[Model] = []
+        lessons: list[Lesson] = []
+        for row in profiles.with_fallbacks(profile):
+            try:
+                model, lesson = self._of_profile(row)
+            except profiles.KeyMissing as missing:
+                if models:
+                    continue
+                hint = "Enter the key in the model's profile, or set the variable that it names."
+                raise NoModel(str(missing), hint) from None
+            models.append(model)
+            lessons.append(lesson)
+        return Choice(models=tuple(models), limits=profile.limits, lessons=tuple(lessons))
 
     async def aclose(self) -> None:
         if self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
+
+    def _of_profile(self, row: ModelProfile) -> tuple[Model, Lesson]:
+        before = profiles.quirks_of(row)
+        stored = msgspec.json.encode(row.quirks, order="sorted").decode()
+        # Runs of one moment learn together; once the row says more, a new run begins there.
+        live = self._quirks.setdefault((str(row.pk), row.base_url, row.model, stored), before)
+        provider = self._openai(
+            base_url=row.base_url,
+            model=row.model,
+            api_key=profiles.key_of(row),
+            stream=row.stream,
+            quirks=live,
+            options=row.options,
+        )
+        model = Model(
+            provider=provider,
+            prices=profiles.prices_of(row),
+            context_tokens=profiles.context_of(row),
+        )
+        return model, Lesson(profile_id=row.pk, before=profiles.quirks_of(row), now=live)
+
+    def _of_settings(self, settings: Conf) -> Model:
+        # What a server refused once is not sent to it again, by any run of this process.
+        key = (settings.llm_base_url, settings.llm_model)
+        provider = self._openai(
+            base_url=settings.llm_base_url,
+            model=settings.llm_model,
+            api_key=settings.llm_api_key,
+            stream=settings.llm_stream,
+            quirks=self._quirks.setdefault(key, Quirks()),
+        )
+        return Model(provider=provider)
+
+    def _openai(self, **fields: Any) -> OpenAIProvider:
+        if self._client is None:
+            self._client = make_client()
+        settings = conf()
+        return OpenAIProvider(
+            self._client,
+            connect_seconds=settings.llm_connect_seconds,
+            first_byte_seconds=settings.llm_first_byte_seconds,
+            idle_seconds=settings.llm_idle_seconds,
+            **fields,
+        )
+
+
+def in_force(task_model: ModelProfile | None = None) -> tuple[str, bool]:
+    """Name of the model that a task of now would ask ("" for none), and whether it is the demo."""
+    profile = task_model or profiles.default()
+    settings = conf()
+    if profile is not None:
+        return profile.name, False
+    if settings.llm_provider == "openai" and settings.llm_base_url:
+        return settings.llm_model, False
+    scripted = settings.llm_provider == "scripted" or settings.demo_model
+    return ("demo" if scripted else ""), scripted
 
 
 def _least(*values: float | None) -> float | None:

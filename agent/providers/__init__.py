@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agent.events import Delta
-from agent.messages import Message, Reply
+from agent.messages import Message, Reply, Usage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +57,33 @@ class Provider(Protocol):
     async def aclose(self) -> None:
         """Let go of what this provider alone holds."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What a million tokens cost."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of input that the provider had cached; None: as other input."""
+
+    def cost(self, usage: Usage) -> float:
+        fresh = max(0, usage.input_tokens - usage.cached_tokens)
+        cached = self.input if self.cached is None else self.cached
+        paid = fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output
+        return paid / 1_000_000
+
+
+CONTEXT_TOKENS = 100_000
+"""What a model is taken to read when nobody said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A provider and what a run must know of its model besides."""
+
+    provider: Provider
+    prices: Prices | None = None
+    """None: unknown, and nothing is counted."""
+    context_tokens: int = CONTEXT_TOKENS

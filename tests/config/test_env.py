@@ -23,6 +23,7 @@ def test_an_empty_environment_gives_the_defaults(tmp_path):
     expected = Conf(
         var_dir=tmp_path / "var",
         audit_key=bytes.fromhex((tmp_path / "var/audit.key").read_text()),
+        secrets_key=bytes.fromhex((tmp_path / "var/secrets.key").read_text()),
         workspaces_dir=tmp_path / "var/workspaces",
     )
     assert env.conf == expected
@@ -67,6 +68,8 @@ def test_values_arrive_with_their_types(tmp_path):
         ("PILOTHOUSE_LLM_BASE_URL", "http://[::1/v1", "write a URL like"),
         ("PILOTHOUSE_PUBLIC_URL", "http://pilot.example", "plain http is for loopback only"),
         ("PILOTHOUSE_AUDIT_KEY", "short", "write 64 hexadecimal digits"),
+        ("PILOTHOUSE_SECRETS_KEY", "short", "write 64 hexadecimal digits"),
+        ("PILOTHOUSE_MAX_DAY_TOKENS", "1.5", "write a whole number"),
         ("PILOTHOUSE_PORT", "70000", "write a port number"),
         ("PORT", "http", "write a port number"),
         ("DEBUG", "maybe", "write 1 or 0"),

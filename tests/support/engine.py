@@ -24,6 +24,7 @@ from agent.events import (
 )
 from agent.loop import LIVE, Retries, run
 from agent.policy import Mode, Policy
+from agent.providers import Model
 from agent.providers.scripted import ScriptedProvider, Turn, TurnFor
 from agent.toolbox import Tool, Toolbox
 from agent.tools import builtin_tools
@@ -44,6 +45,8 @@ class Bench:
     tools: Sequence[Tool] = field(default_factory=builtin_tools)
     repeat_limit: int = 6
     retries: Retries = field(default_factory=lambda: Retries(first_delay=0.001))
+    others: Sequence[Model] = ()
+    """Models that stand in."""
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
 
@@ -63,7 +66,7 @@ class Bench:
         toolbox = Toolbox(self.tools)
         engine = run(
             transcript,
-            self.provider,
+            [Model(provider=self.provider), *self.others],
             toolbox,
             Policy(mode=self.mode),
             self.limits,
@@ -75,7 +78,7 @@ class Bench:
         async with aclosing(engine) as events:
             async for event in events:
                 produced.append(event)
-                if isinstance(event, REPLY_PARTS) and getattr(event, "partial", None) is not True:
+                if isinstance(event, REPLY_PARTS):
                     reply.append(event)
                 elif not isinstance(event, LIVE):
                     self.log += [*reply, event]

@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from agent.messages import AssistantMessage, UserMessage
-from agent.providers import Provider
+from agent.providers import Model
 from agent.providers.history import check_history
 from agent.providers.scripted import ScriptedProvider, Turn, TurnFor
 from tasks import decisions, events, service, sessions, wiring
@@ -34,8 +34,8 @@ class ScriptedModels(wiring.Models):
         super().__init__()
         self.script = ScriptedProvider(turns)
 
-    def provider(self, task: Task) -> Provider:
-        return self.script
+    def choose(self, task: Task) -> wiring.Choice:
+        return wiring.Choice(models=(Model(provider=self.script),))
 
 
 @dataclass

@@ -1,0 +1,268 @@
+"""One step's model call: tried again while that makes sense, then by a model that stands in.
+
+A stand-in takes over when the one before it cannot be reached, stays overloaded or keeps breaking
+off. It does not hide what a person must see and can mend: a refused key, an empty account, a model
+that does not exist, a request that is refused. It stays for the rest of the run; the next run asks
+the first model again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from agent.context import HISTORY_CHARS, fit
+from agent.errors import ProviderError, ProviderIncomplete
+from agent.events import (
+    MAX_RAW_ARGUMENTS,
+    AgentEvent,
+    AssistantMessageAdded,
+    Delta,
+    ErrorInfo,
+    ModelCallFinished,
+    ModelCallRetried,
+    ModelCallStarted,
+    ReasoningMessage,
+    StoredEvent,
+    TaskFailed,
+    ToolCallRequested,
+)
+from agent.messages import Block, Reasoning, Reply, Text, ToolCall
+from agent.policy import Policy
+from agent.providers import Model, ModelRequest, ToolDefinition
+from agent.text import cut
+from agent.toolbox import Toolbox
+from agent.transcript import Transcript
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retries:
+    """How often and after how long a failed model call is tried again."""
+
+    attempts: int = 5
+    """Of one model."""
+    first_delay: float = 0.5
+    """Seconds; doubled each time, with jitter."""
+    longest_delay: float = 30.0
+    """A server that asks for a longer wait gets it, unless another model stands by."""
+
+    def delay(self, error: ProviderError, attempt: int) -> float | None:
+        """Seconds until the next attempt; None = give up."""
+        if attempt >= self.attempts or not (error.retryable or error.adapted):
+            return None
+        if error.code == "empty_answer" and attempt > 1:
+            return None
+        if error.adapted:
+            return 0.0
+        backoff = min(self.first_delay * 2 ** (attempt - 1), self.longest_delay)
+        jittered: float = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+        return max(error.retry_after or 0.0, jittered)
+
+
+class ModelDesk:
+    """Asks the models of a run on behalf of its transcript."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        *,
+        models: Sequence[Model],
+        toolbox: Toolbox,
+        policy: Policy,
+        system: Callable[[], str],
+        retries: Retries,
+        deadline: float,
+    ) -> None:
+        self._transcript = transcript
+        self._model, *self._others = models
+        self._toolbox = toolbox
+        self._policy = policy
+        self._system = system
+        self._retries = retries
+        self._deadline = deadline
+        """Event-loop time at which the task's seconds are used up."""
+        self._tries = 0
+        """Of the current model in the current step."""
+        self._history_chars = HISTORY_CHARS
+        self._definitions = [
+            ToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
+            for tool in toolbox.tools
+        ]
+
+    async def ask(self, step: int) -> AsyncGenerator[AgentEvent, None]:
+        """Ends with the events of a reply, all of them between two of the consumer's questions, or
+        with `TaskFailed`. Raises TimeoutError at the deadline."""
+        attempt = self._tries = 0
+        while True:
+            attempt, self._tries = attempt + 1, self._tries + 1
+            yield ModelCallStarted(step=step, model=self._model.provider.model, attempt=attempt)
+            began = time.monotonic()
+            outcome: Reply | ProviderError | None = None
+            async with aclosing(self._attempt(step)) as items:
+                async for item in items:
+                    if isinstance(item, Reply | ProviderError):
+                        outcome = item
+                    else:
+                        yield item
+            if isinstance(outcome, Reply):
+                took = round((time.monotonic() - began) * 1000)
+                for event in self._reply_events(step, outcome, took):
+                    yield event
+                return
+            assert outcome is not None
+            info = ErrorInfo(code=outcome.code, message=str(outcome), hint=outcome.hint)
+            delay = self._next(outcome)
+            if delay is None:
+                for event in self._transcript.closing_events("the model did not answer"):
+                    yield event
+                yield TaskFailed(error=info)
+                return
+            yield ModelCallRetried(step=step, attempt=attempt, error=info, delay_seconds=delay)
+            async with asyncio.timeout_at(self._deadline):
+                await asyncio.sleep(delay)
+
+    # ── one attempt ──────────────────────────────────────────────────────────────────────────
+
+    async def _attempt(self, step: int) -> AsyncGenerator[Delta | Reply | ProviderError, None]:
+        """Deltas, then the reply or how it failed."""
+        reply: Reply | None = None
+        try:
+            async with aclosing(self._stream(step)) as stream:
+                async for item in stream:
+                    if isinstance(item, Reply):
+                        reply = item
+                    else:
+                        yield item
+            reply = _checked(reply)
+        except ProviderError as error:
+            yield error
+        else:
+            yield reply
+
+    async def _stream(self, step: int) -> AsyncGenerator[Delta | Reply, None]:
+        request = ModelRequest(
+            system=self._system(),
+            messages=fit(self._transcript.messages(), self._history_chars),
+            tools=self._definitions,
+            step=step,
+            new_block_id=_new_id,
+        )
+        async with aclosing(self._model.provider.stream(request)) as stream:
+            while True:
+                try:
+                    async with asyncio.timeout_at(self._deadline):
+                        item = await anext(stream)
+                except StopAsyncIteration:
+                    return
+                yield item
+                # Let followers and other runs have their turn: text appears as it is made.
+                await asyncio.sleep(0)
+
+    # ── after a failure ──────────────────────────────────────────────────────────────────────
+
+    def _next(self, error: ProviderError) -> float | None:
+        """Seconds until the next attempt, perhaps of another model; None when there is none."""
+        if error.code == "context_overflow" and self._history_chars == HISTORY_CHARS:
+            self._history_chars //= 4
+            return 0.0
+        delay = self._retries.delay(error, self._tries)
+        longest = self._deadline - asyncio.get_running_loop().time()
+        if self._others:
+            longest = min(longest, self._retries.longest_delay)
+        if delay is not None and delay <= longest:
+            return delay
+        if error.retryable and self._others:
+            self._model, *self._others = self._others
+            self._tries = 0
+            return 0.0
+        return None
+
+    # ── a reply as events ────────────────────────────────────────────────────────────────────
+
+    def _reply_events(self, step: int, reply: Reply, took: int) -> list[StoredEvent]:
+        prices = self._model.prices
+        given: set[str] = set()
+        events = [self._block_event(step, block, given) for block in reply.blocks]
+        finished = ModelCallFinished(
+            step=step,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage,
+            cost=None if prices is None else prices.cost(reply.usage),
+            duration_ms=took,
+        )
+        return [*events, finished]
+
+    def _block_event(self, step: int, block: Block, given: set[str]) -> StoredEvent:
+        match block:
+            case Text():
+                return AssistantMessageAdded(
+                    step=step, block_id=block.block_id, text=block.text, **_data(block)
+                )
+            case Reasoning():
+                return ReasoningMessage(
+                    step=step, block_id=block.block_id, text=block.text, **_data(block)
+                )
+            case ToolCall():
+                return self._requested(step, block, self._own_id(block.tool_call_id, given))
+
+    def _requested(self, step: int, call: ToolCall, own_id: str) -> ToolCallRequested:
+        """Every call becomes an event, valid or not."""
+        tool = self._toolbox.get(call.name)
+        capability = tool.capability if tool else ""
+        decision = self._policy.decide(capability, call.name)
+        broken = call.arguments is None
+        extra: dict[str, Any] = (
+            {"raw_arguments": cut(call.raw_arguments, MAX_RAW_ARGUMENTS)} if broken else {}
+        )
+        if broken:
+            extra["problem"] = call.problem
+        return ToolCallRequested(
+            step=step,
+            tool_call_id=own_id,
+            block_id=call.block_id,
+            index=call.index,
+            name=call.name,
+            arguments=call.arguments,
+            capability=capability,
+            risk=tool.risk if tool else "low",
+            decision=decision.decision,
+            rule=decision.rule,
+            **extra,
+            **_data(call),
+        )
+
+    def _own_id(self, theirs: str, given: set[str]) -> str:
+        """The provider's id where that is one; they number calls per reply, or not at all, and ours
+        are unique in the session. `given` are the ids of this reply so far."""
+        if theirs and theirs not in self._transcript.calls and theirs not in given:
+            given.add(theirs)
+            return theirs
+        return f"call_{_new_id()}"
+
+
+def _checked(reply: Reply | None) -> Reply:
+    if reply is None:
+        raise ProviderIncomplete("The model's reply had no end.", code="provider_incomplete")
+    if any(isinstance(block, ToolCall) for block in reply.blocks):
+        return reply
+    if any(isinstance(block, Text) and block.text.strip() for block in reply.blocks):
+        return reply
+    raise ProviderIncomplete(
+        "The model gave an empty answer.",
+        code="empty_answer",
+        hint="Ask again, or choose another model.",
+    )
+
+
+def _data(block: Block) -> dict[str, Any]:
+    return {} if block.provider_data is None else {"provider_data": block.provider_data}
+
+
+def _new_id() -> str:
+    return uuid4().hex[:16]
