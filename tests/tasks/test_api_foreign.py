@@ -7,6 +7,7 @@ does not exist.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -19,7 +20,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from tasks.api import api
-from tasks.models import ApiToken, Approval, Session, Task
+from tasks.models import ApiToken, Approval, Artifact, Session, Task
 from tests.support.people import House, bearer, make_house
 from tests.support.rows import make_session, make_user, make_workspace
 
@@ -31,6 +32,8 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("get", "/api/tasks/{task_id}/events"): None,
     ("get", "/api/tasks/{task_id}/events/{sequence}"): None,
     ("get", "/api/tasks/{task_id}/stream"): None,
+    ("get", "/api/tasks/{task_id}/artifacts"): None,
+    ("get", "/api/artifacts/{artifact_id}"): None,
     ("post", "/api/tasks/{task_id}/cancel"): {},
     ("post", "/api/tasks/{task_id}/retry"): {},
     ("post", "/api/tasks/{task_id}/messages"): {"text": "hello", "delivery": "steer"},
@@ -70,10 +73,12 @@ FIELDS: dict[tuple[str, str, str], Any] = {
 }
 """Every id in a body or query, in a request that is valid otherwise."""
 
+PAGES = ("/c/{session_id}", "/artifacts/{artifact_id}/view")
+"""Pages with an id: the same 404 page for all; who is not signed in is sent to do so."""
 NOT_OURS = ("/admin/", "/sign-in/{token}", "/api/{path}")
 """Django's admin judges by itself; a sign-in link is a secret, not an id; the last serves nothing."""
-NO_OBJECTS = {"tool_call_id"}
-"""Named within an object whose own id is checked."""
+NO_OBJECTS = {"tool_call_id", "model_profile_id"}
+"""The first is named within an object whose own id is checked; models are there for everybody."""
 
 
 @cache
@@ -107,6 +112,7 @@ def routes_with_an_id() -> set[tuple[str, str]]:
     operations = {(method, path) for method, path, _ in documented() if "{" in path}
     known = {path for _, path in operations}
     others = {("get", path) for path in url_conf() if "{" in path and path not in known}
+    others -= {("get", path) for path in PAGES}
     return operations | {route for route in others if not route[1].startswith(NOT_OURS)}
 
 
@@ -162,13 +168,25 @@ def theirs(house: House) -> dict[str, str]:
         "session_id": str(house.session.id),
         "workspace_id": str(house.workspace.id),
         "approval_id": str(house.approval.id),
+        "artifact_id": str(made_file(house).pk),
         "token_id": str(ApiToken.objects.get(user=house.alice).pk),
         "sequence": "1",
     }
 
 
+def made_file(house: House) -> Artifact:
+    (Path(house.workspace.root) / "a.md").write_bytes(b"a")
+    return Artifact.objects.create(
+        task=house.task,
+        path="a.md",
+        size=1,
+        sha256=hashlib.sha256(b"a").hexdigest(),
+        media_type="text/markdown",
+    )
+
+
 def unknown() -> dict[str, str]:
-    names = ("task_id", "session_id", "workspace_id", "approval_id")
+    names = ("task_id", "session_id", "workspace_id", "approval_id", "artifact_id")
     return {name: str(uuid4()) for name in names} | {"token_id": "999999", "sequence": "1"}
 
 
@@ -221,6 +239,20 @@ def test_strangers_cannot_tell_a_foreign_id_from_an_unknown_one(
             assert found == ask(client, method, path, body, unknown()), (name, method, path)
             assert found[0] == 404, (name, method, path, found)
     assert everything() == before
+
+
+def test_a_foreign_page_is_the_page_of_what_does_not_exist(
+    house: House, theirs: dict[str, str]
+) -> None:
+    cookie = strangers(house)["charlie's browser"]
+    for path in PAGES:
+        found = ask(cookie, "get", path, None, theirs)
+        assert found == ask(cookie, "get", path, None, unknown()), path
+        assert found[0] == 404
+        assert ask(Client(), "get", path, None, theirs)[0] == 302
+    owner = Client()
+    owner.force_login(house.alice)
+    assert [ask(owner, "get", path, None, theirs)[0] for path in PAGES] == [200, 200]
 
 
 def test_nobody_gets_nothing(house: House, theirs: dict[str, str]) -> None:
