@@ -38,6 +38,8 @@ class Command(BaseCommand):
                 self._once()
             return
         ended = _ended_by_signal()
+        self.stdout.write("Schedules are watched. Ctrl-C ends.")
+        self.stdout.flush()
         while not ended.is_set():
             try:
                 with in_words():
