@@ -72,6 +72,16 @@ class Settle:
 Verdict = Run | Settle | ApprovalRequired
 
 
+@dataclass(frozen=True, kw_only=True)
+class Go:
+    """A call that runs now."""
+
+    call: Call
+    how: Run
+    note: str = ""
+    """Added to its result."""
+
+
 class CallDesk:
     """Deals with the open calls of a transcript's newest reply."""
 
@@ -97,7 +107,7 @@ class CallDesk:
         """Run what may run, in order; reads side by side. Questions come last, all together: when
         there are any, the run stops after them. Raises TimeoutError at the deadline."""
         questions: list[ApprovalRequired] = []
-        reads: list[tuple[Call, Run]] = []
+        reads: list[Go] = []
         for call in self._transcript.open_calls:
             verdict = await self.judge(call)
             if isinstance(verdict, ApprovalRequired):
@@ -105,14 +115,14 @@ class CallDesk:
             elif isinstance(verdict, Settle):
                 yield _finished(call, verdict.ok, verdict.content)
             elif read_only(call.capability):
-                reads.append((call, verdict))
+                reads.append(Go(call=call, how=verdict, note=BEFORE_AN_ASK if questions else ""))
             elif not questions:
-                for batch in (reads, [(call, verdict)]):
-                    async with aclosing(self._run(batch, after_question=False)) as events:
+                for batch in (reads, [Go(call=call, how=verdict)]):
+                    async with aclosing(self._run(batch)) as events:
                         async for event in events:
                             yield event
                 reads = []
-        async with aclosing(self._run(reads, after_question=bool(questions))) as events:
+        async with aclosing(self._run(reads)) as events:
             async for event in events:
                 yield event
         for question in questions:
@@ -206,15 +216,12 @@ class CallDesk:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────
 
-    async def _run(
-        self, batch: Sequence[tuple[Call, Run]], *, after_question: bool
-    ) -> AsyncGenerator[AgentEvent, None]:
+    async def _run(self, batch: Sequence[Go]) -> AsyncGenerator[AgentEvent, None]:
         """Journal, then run side by side; progress and results in the order in which they come."""
-        for call, _ in batch:
-            yield ToolCallStarted(step=call.step, tool_call_id=call.asked.tool_call_id)
+        for go in batch:
+            yield ToolCallStarted(step=go.call.step, tool_call_id=go.call.asked.tool_call_id)
         inbox: asyncio.Queue[ToolProgress | asyncio.Task[ToolCallFinished]] = asyncio.Queue()
-        note = BEFORE_AN_ASK if after_question else ""
-        running = [asyncio.create_task(self._run_one(call, go, inbox, note)) for call, go in batch]
+        running = [asyncio.create_task(self._run_one(go, inbox)) for go in batch]
         for task in running:
             task.add_done_callback(inbox.put_nowait)
         left = len(running)
@@ -232,10 +239,9 @@ class CallDesk:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _run_one(
-        self, call: Call, go: Run, inbox: asyncio.Queue[Any], note: str
-    ) -> ToolCallFinished:
+    async def _run_one(self, go: Go, inbox: asyncio.Queue[Any]) -> ToolCallFinished:
         loop = asyncio.get_running_loop()
+        call = go.call
 
         def progress(text: str, done: float | None, total: float | None) -> None:
             event = ToolProgress(
@@ -247,7 +253,7 @@ class CallDesk:
             loop.call_soon_threadsafe(inbox.put_nowait, event)
 
         context = ToolContext(
-            workspace=self._workspace, progress=progress, expected_target=go.expected_target
+            workspace=self._workspace, progress=progress, expected_target=go.how.expected_target
         )
         began = time.monotonic()
         try:
@@ -255,7 +261,7 @@ class CallDesk:
             result = await self._toolbox.run(call.asked.name, arguments, context)
         except TargetChanged:
             return _finished(call, False, _CHANGED_AT_LAST)
-        content = result.content + note
+        content = result.content + go.note
         if self._is_repeat(call, content):
             content += REPEATED
         took = round((time.monotonic() - began) * 1000)
