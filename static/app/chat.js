@@ -6,7 +6,7 @@ import { alarm, announce, begin, confirmed, copied, keys, menu, openCards, showC
 import { composer } from "./composer.js";
 import { h, replace } from "./dom.js";
 import { inspector } from "./inspector.js";
-import { currentTask, pendingIn, taskState } from "./model.js";
+import { currentTask, taskState } from "./model.js";
 import { openTasks } from "./reducer.js";
 import { sessionList } from "./sessions.js";
 import { speaker } from "./speaker.js";
@@ -56,6 +56,7 @@ function conversation() {
   const store = new Store(session.id);
   let goTo = null; // the turn that was just sent
   let ready = false; // history has been read
+  let told = ""; // what the list was told
 
   const line = new Line({
     session: session.id,
@@ -74,10 +75,17 @@ function conversation() {
     panel.draw(state);
     const task = currentTask(state);
     if (task) drawPill($("state"), task, taskState(task), task.limits, taskWord(taskState(task)));
-    attend.waiting(Math.max(pendingIn(state).length, 0));
+    tellList(state);
     speakUp(state);
     settlePlace(state);
   });
+
+  /** The list shows at once what this page knows. */
+  function tellList(state) {
+    const now = state.order.map((id) => taskState(state.tasks[id])).join();
+    if (ready && now !== told) list.load();
+    told = now;
+  }
 
   function settlePlace(state) {
     const turn = goTo && document.querySelector(`.turn[data-task="${goTo}"]`);

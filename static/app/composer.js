@@ -37,7 +37,8 @@ export function composer(parts, ctx) {
     const words = text.value.trim();
     if (!words || busy) return;
     const task = running();
-    const steer = task && task.status !== "queued" && parts.when?.querySelector("input:checked")?.value !== "queue";
+    const later = !parts.when.hidden && parts.when.querySelector("input:checked").value === "queue";
+    const steer = task && task.status !== "queued" && !later;
     const [path, body] = steer ? [`/api/tasks/${task.id}/messages`, { text: words, delivery: "steer" }] : ["/api/tasks", goalBody(words)];
     lock(true);
     try {
@@ -108,7 +109,7 @@ export function composer(parts, ctx) {
     }
     if (parts.stop) parts.stop.hidden = !task;
     const waits = task ? pendingOf(task).length > 0 : false;
-    if (parts.when) parts.when.hidden = !task || task.status === "queued";
+    if (parts.when) parts.when.hidden = !task || waits || task.status === "queued";
     form.classList.toggle("compose--line", !task || waits);
     text.placeholder = placeholder(task, waits);
     drawQueue(next, task);

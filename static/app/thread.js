@@ -6,19 +6,28 @@ import { clock, t } from "./text.js";
 import { turnView } from "./turn.js";
 
 const NEAR_END = 80; // px: the end counts as in sight
+const BAR = 60; // px: what the bar covers
 
 /** {draw(state), follow()}. `parts`: {thread, callout, jump}. */
 export function threadView(parts, ctx) {
   const rows = new WeakMap();
   const scroll = follower(parts.jump);
+  const shown = new Set(); // decisions that were on the page before
 
   function draw(state) {
     const hidden = new Set(queuedTasks(state).map((task) => task.id));
     const tasks = state.order.filter((id) => !hidden.has(id)).map((id) => state.tasks[id]);
     reconcile(parts.thread, tasks.map((task, index) => row(task, index + 1)), ({ task }) => task.id, (item) => turnView(item, ctx));
     parts.thread.setAttribute("aria-busy", String(tasks.some((task) => task.status === "running")));
-    pointTo(parts.callout, pendingIn(state), ctx);
-    scroll.drawn();
+    const pending = pendingIn(state);
+    pointTo(parts.callout, pending, ctx);
+    scroll.drawn(freshCard(pending));
+  }
+
+  function freshCard(pending) {
+    const fresh = pending.filter(({ id }) => !shown.has(id));
+    for (const { id } of fresh) shown.add(id);
+    return fresh.length ? document.getElementById(`approval-${fresh[0].id}`) : null;
   }
 
   function row(task, number) {
@@ -60,9 +69,19 @@ function follower(jump) {
     before = scrollY;
   }
 
+  /** A decision is read from its head: evidence before buttons. */
+  function toHead(card) {
+    toEnd();
+    if (card.getBoundingClientRect().top >= BAR) return;
+    card.scrollIntoView({ block: "start", behavior: "instant" });
+    before = scrollY;
+    following = false;
+  }
+
   return {
-    drawn() {
-      if (following && rest() > 1) toEnd();
+    drawn(fresh) {
+      if (following && fresh) toHead(fresh);
+      else if (following && rest() > 1) toEnd();
       place();
     },
     follow() {

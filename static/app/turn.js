@@ -159,7 +159,7 @@ function stepView(first) {
 function waitingNote(step, task, words, drafts) {
   const retry = step.retries.at(-1);
   if (task.ended || step.finishedAt) return null;
-  if (drafts.length) return h("p", { class: "small muted draft" }, t("Writes a call of {name}…", { name: drafts.at(-1).name ?? "" }));
+  if (drafts.length) return h("p", { class: "small muted draft" }, t("Prepares a call: {name}…", { name: drafts.at(-1).name ?? "" }));
   if (words.length) return null;
   if (retry) return h("p", { class: "small muted" }, t("The model did not answer ({why}); trying again.", { why: retry.error.message }));
   return h("p", { class: "small muted" }, t("Waits for the model…"));
@@ -179,7 +179,7 @@ function reasoningView(first) {
 
   function update(next) {
     block = next;
-    say(label, next.open ? t("Reasons…") : t("Reasoning"));
+    say(label, next.open ? t("Reasoning…") : t("Reasoning"));
     draw();
   }
 
@@ -261,8 +261,10 @@ function footOf(task, ctx) {
   const fork = quiet("fork", t("Fork"), () => ctx.fork(task));
   const again = quiet("pencil", t("Edit and resend"), () => ctx.resend(task.goal));
   const tools = [task.finalAnswer ? copy : null, ctx.canWrite ? again : null, ctx.canWrite ? fork : null];
-  return entry(
-    { kind: "entry--bare" },
+  return h(
+    "div",
+    { class: "entry entry--bare" },
+    h("p", { class: "entry__at" }),
     h("div", { class: "turn__foot" }, h("div", { class: "btn-row" }, tools), tokens ? h("span", {}, tokens) : null, task.cost ? h("span", {}, money(task.cost)) : null),
   );
 }

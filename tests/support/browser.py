@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
@@ -48,6 +49,30 @@ class Site:
         self.server = Daphne(state, env=settings)
         self.state, self.url = state, self.server.url
         manage(state, "seed_demo", env=self.server.env)
+        self._tokens: dict[str, str] = {}
+
+    def api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
+        """As somebody else's script would: with a token."""
+        headers = {"Authorization": f"Bearer {self._token(user)}"}
+        answer = httpx.request(method, self.url + path, json=body, headers=headers, timeout=30)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def approver(self, name: str) -> str:
+        """Somebody else who may decide in the demo workspace."""
+        code = (
+            "from django.contrib.auth.models import User; from tasks.models import Member, Workspace;"
+            f"user = User.objects.create(username={name!r}); workspace = Workspace.objects.get();"
+            "Member.objects.create(workspace=workspace, user=user, role='approver')"
+        )
+        manage(self.state, "shell", "-v0", "-c", code, env=self.server.env)
+        return name
+
+    def _token(self, user: str) -> str:
+        if user not in self._tokens:
+            output = manage(self.state, "create_token", user, env=self.server.env)
+            self._tokens[user] = output.strip().splitlines()[-1]
+        return self._tokens[user]
 
     @property
     def workspace(self) -> Path:
@@ -71,6 +96,9 @@ class Site:
 class Browser:
     """One Chromium for many tests; each test has contexts of its own."""
 
+    def __init__(self) -> None:
+        self._cookies: dict[tuple[str, str], Any] = {}
+
     def __enter__(self) -> Self:
         self._playwright: Playwright = sync_playwright().start()
         self.chromium: Chromium = self._playwright.chromium.launch(
@@ -83,12 +111,22 @@ class Browser:
         self._playwright.stop()
 
     def signed_in(self, site: Site, user: str = "admin", **context: Any) -> Watched:
-        made = self.chromium.new_context(**{"viewport": WIDE, **context})
-        watched = Watched(made, site)
-        watched.page.goto(site.link(user))
-        watched.page.locator("main form .btn--go").click()
-        watched.page.wait_for_url(lambda url: "/sign-in" not in url)
-        return watched
+        """A window of somebody who signed in; by the link the first time, then by its cookie."""
+        if (site.url, user) not in self._cookies:
+            self._cookies[site.url, user] = self._sign_in(site, user)
+        cookies = self._cookies[site.url, user]
+        made = self.chromium.new_context(
+            **{"viewport": WIDE, "storage_state": cookies, "locale": "en-GB", **context}
+        )
+        return Watched(made, site)
+
+    def _sign_in(self, site: Site, user: str) -> Any:
+        with self.chromium.new_context() as context:
+            page = context.new_page()
+            page.goto(site.link(user))
+            page.locator("main form .btn--go").click()
+            page.wait_for_url(lambda url: "/sign-in" not in url)
+            return context.storage_state()
 
 
 class Watched:
@@ -113,12 +151,17 @@ class Watched:
         self.page.goto(self.site.url + path)
         return self.page
 
-    def cookies(self) -> dict[str, str]:
-        return {
-            str(cookie["name"]): str(cookie["value"])
-            for cookie in self.context.cookies()
-            if "name" in cookie and "value" in cookie
-        }
+    def ask(self, goal: str) -> str:
+        """Start a task on the first page; the session's id."""
+        page = self.open("/")
+        page.locator("#say").fill(goal)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/c/*")
+        return page.url.rpartition("/")[2]
+
+    def streams(self) -> int:
+        """How often a stream was opened."""
+        return sum("/stream" in url for url in self.requests)
 
     def _console(self, message: Any) -> None:
         # A server that is down or a refusal of the API is what some tests are about.

@@ -1,0 +1,64 @@
+"""A browser, a server and a scripted model for each module; a signed-in window for each test.
+
+They live no longer than a module: playwright keeps an event loop running in this thread, beside
+which no asynchronous test can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import EXECUTABLE, Browser, Site, Watched
+from tests.support.e2e_model import Model
+from tests.support.provider_server import serving
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = pytest.mark.skipif(
+        not Path(EXECUTABLE).exists(), reason="Debian's chromium is not installed"
+    )
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(missing)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with serving(Model()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Site]:
+    """The product with the scripted model instead of the demo's."""
+    env = {
+        "PILOTHOUSE_DEMO_MODEL": "0",
+        "PILOTHOUSE_LLM_BASE_URL": model.base_url,
+        "PILOTHOUSE_LLM_MODEL": "m",
+        "PILOTHOUSE_LLM_API_KEY": "k",
+    }
+    with Site(tmp_path_factory.mktemp("site"), env) as running:
+        yield running
+        assert "Traceback" not in running.server.log
+
+
+@pytest.fixture
+def window(browser: Browser, site: Site) -> Iterator[Watched]:
+    """Admin's window. What must not happen in it fails the test, whatever the test is about."""
+    opened = browser.signed_in(site)
+    yield opened
+    problems = opened.problems
+    opened.context.close()
+    assert problems == []
