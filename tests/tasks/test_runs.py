@@ -98,11 +98,10 @@ async def test_a_restart_between_ask_and_answer_changes_nothing(house: House) ->
 async def test_the_next_write_asks_again(house: House) -> None:
     async with house.runner(WRITE, WRITE, DONE):
         created = await house.ask()
-        for _ in range(2):
-            await house.until(created.task_id, "waiting_approval")
+        for run in (1, 2):
+            await house.until(created.task_id, waiting_in(run))
             approval = await house.pending(created.task_id)
             await house.reply(approval.pk)
-            await house.until(created.task_id, lambda task: task.status != "waiting_approval")
         await house.until(created.task_id, "completed")
     assert (await house.types(created.task_id)).count("approval_required") == 2
 
@@ -147,9 +146,7 @@ async def test_a_target_that_changes_after_the_answer_is_asked_anew(house: House
     await house.reply(first.pk)
     (house.folder / "out.md").write_text("too late\n")
     async with house.runner(DONE):
-        task = await house.until(
-            created.task_id, lambda task: task.status == "waiting_approval" and task.run == 2
-        )
+        task = await house.until(created.task_id, waiting_in(2))
         second = await house.pending(task.pk)
         await first.arefresh_from_db()
         assert (first.status, first.replaced_by_id) == ("stale", second.pk)
@@ -346,6 +343,10 @@ async def test_a_run_that_lost_its_task_writes_nothing_more(house: House) -> Non
     assert task.final_answer == "Done."
     assert (await house.types(task.pk)).count("assistant_message") == 1
     await house.check(task.pk)
+
+
+def waiting_in(run: int) -> Callable[[Task], bool]:
+    return lambda task: task.run == run and task.status == "waiting_approval"
 
 
 def begun(run: int) -> Callable[[Task], bool]:
