@@ -179,7 +179,7 @@ class ApprovalAdmin(EvidenceAdmin):
             else ""
         )
         by = self.decided_by(approval)
-        return format_html("{}, {:%d %b %Y %H:%M:%S} UTC{}", by, approval.resolved_at, after)
+        return format_html("{}, {}{}", by, f"{approval.resolved_at:%d %b %Y %H:%M:%S} UTC", after)
 
     @admin.display(description="Comment")
     def the_comment(self, approval: Approval) -> SafeString:

@@ -41,14 +41,16 @@ class AuditedAdmin(FastAdmin):
         self.note(request, "deleted", obj, before=before)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        before = {each.pk: _row(each) for each in _stored(formset)} if change else {}
+        stored = {each.pk: _row(each) for each in _stored(formset)} if change else {}
+        # Deleting takes its key from a row: what it was is kept by the row itself.
+        before = {id(each.instance): stored.get(each.instance.pk, {}) for each in formset.forms}
         super().save_formset(request, form, formset, change)
         for verb, row in _changes(formset):
             self.note(
                 request,
                 f"{formset.model._meta.model_name}_{verb}",
                 form.instance,
-                before=before.get(row.pk, {}) if verb != "added" else {},
+                before=before.get(id(row), {}) if verb != "added" else {},
                 after=_row(row) if verb != "removed" else {},
             )
 

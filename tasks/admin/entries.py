@@ -7,7 +7,7 @@ the calls and approvals that an event names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -89,8 +89,15 @@ class Context:
 
 
 def say(event: ev.StoredEvent, context: Context) -> Said:
-    """The entry of an event."""
-    return _SAYINGS[type(event)](event, context)
+    """The entry of an event, with hidden characters written out wherever they came from."""
+    said = _SAYINGS[type(event)](event, context)
+    return replace(
+        said,
+        lead=words.visible(said.lead),
+        subject=words.visible(said.subject),
+        tail=words.visible(said.tail),
+        sub=words.visible(said.sub),
+    )
 
 
 # ── the life of the task ──────────────────────────────────────────────────────────────────────
@@ -303,10 +310,10 @@ def _tool_ended(event: ev.ToolCallFinished, context: Context) -> Said:
 def _asked(event: ev.ApprovalRequired, context: Context) -> Said:
     call = words.call_of(event.name, event.arguments)
     lead = {
-        "unknown_effect": "Asked: did it finish? To",
-        "limit": "Asked: as much again? To",
+        "unknown_effect": "Asked, did it happen:",
+        "limit": "Asked, as much again:",
         "question": "Asked a question:",
-    }.get(event.kind, "Asked: to")
+    }.get(event.kind, "Asked:")
     silent = words.moment(event.expires_at)
     facts = [
         f"{event.risk.capitalize()} risk." if event.risk else "",

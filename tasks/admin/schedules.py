@@ -9,7 +9,6 @@ from django.contrib import admin, messages
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from tasks import access, schedules
@@ -169,14 +168,14 @@ class ScheduleAdmin(AuditedAdmin):
         return words.line(f"{found['last_outcome']}: {found['last_reason']}", 120)
 
 
-def _upcoming(schedule: Schedule) -> SafeString | str:
+def _upcoming(schedule: Schedule) -> str:
     try:
         coming = schedules.previewed(schedule)
     except Invalid as invalid:
         return invalid.message
     if not coming:
         return "None: it is switched off."
-    return format_html_join(" · ", "{:%a %d %b %Y %H:%M} UTC", ((due,) for due in coming))
+    return " · ".join(f"{due:%a %d %b %Y %H:%M} UTC" for due in coming)
 
 
 def _result(tick: ScheduleTick) -> SafeString | str:
