@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.support.daphne import Daphne, manage
-from tests.support.e2e import PATIENCE, Desk, Follower, Furnished, House, Person
+from tests.support.e2e import PATIENCE, Desk, Follower, Furnished, House, Person, happened
 from tests.support.e2e_model import Call, Hold, Model, words
 from tests.support.held import Gate
 
@@ -95,14 +95,6 @@ class Work:
         task = await self.alice.task(self.id)
         assert (task["final_answer"], task["run"]) == (ANSWER, runs)
         assert self.model.run(self.name).refusals == []
-
-
-async def happened(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.02)
 
 
 Stage = Callable[[Work, AsyncExitStack], AsyncIterator[None]]

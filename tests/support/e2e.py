@@ -420,3 +420,12 @@ class Follower:
 
 def texts(reader: Reader) -> list[str]:
     return list(reader.open_blocks.values())
+
+
+async def happened(condition: Callable[[], object]) -> None:
+    """Waits until it is so."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)
