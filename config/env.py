@@ -52,6 +52,7 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     "LLM_CONNECT_SECONDS": (float, 0.1),
     "LLM_FIRST_BYTE_SECONDS": (float, 0.1),
     "LLM_IDLE_SECONDS": (float, 0.1),
+    "LLM_ATTEMPTS": (int, 1),
     "MAX_ACTIVE_RUNS": (int, 1),
     "MAX_QUEUED_PER_USER": (int, 1),
     "DRAIN_SECONDS": (float, 0),

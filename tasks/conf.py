@@ -34,6 +34,8 @@ class Conf:
     llm_connect_seconds: float = 10
     llm_first_byte_seconds: float = 120
     llm_idle_seconds: float = 60
+    llm_attempts: int = 5
+    """How often a model that fails for a moment is asked in one step."""
     demo_model: bool = False
     """With no other model: play the scripted demo."""
 

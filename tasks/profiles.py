@@ -220,7 +220,7 @@ def _note(old: ModelProfile | None, new: ModelProfile | None, by: str) -> None:
         changed = [name for name in after if before[name] != after[name]]
         before, after = ({name: side[name] for name in changed} for side in (before, after))
     new_key = old is not None and new is not None and old.key != new.key
-    verb = "created" if old is None else "deleted" if new is None else "changed"
+    verb = "made" if old is None else "deleted" if new is None else "changed"
     audit.note(
         audit.Change(
             action=f"model.{verb}",

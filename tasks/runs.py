@@ -180,6 +180,7 @@ class Run:
             workspace=self.kit.workspace,
             system=self.kit.system,
             repeat_limit=self.kit.repeat_limit,
+            retries=self.kit.retries,
         )
         async with aclosing(engine) as produced:
             async for event in produced:

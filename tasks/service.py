@@ -50,6 +50,8 @@ class TaskRequest:
     mode: str = ""
     """Tightens the server's; loosening is refused."""
     limits: dict[str, float] | None = None
+    model_profile_id: UUID | None = None
+    """None: the session's."""
     idempotency_key: str = ""
     body_digest: str = ""
     worker: str = ""
@@ -113,8 +115,14 @@ async def add_message(task_id: UUID, user_id: int, text: str, delivery: str) -> 
     return await writer.run(partial(_steer, task_id, user_id, text))
 
 
-async def retry(task_id: UUID, user_id: int, limits: dict[str, float] | None = None) -> Created:
-    """Try again from where a failed, cancelled or over-budget task stopped."""
+async def retry(
+    task_id: UUID,
+    user_id: int,
+    limits: dict[str, float] | None = None,
+    model_profile_id: UUID | None = None,
+) -> Created:
+    """Try again from where a failed, cancelled or over-budget task stopped, with the same model
+    unless another one is named."""
     task = await sync_to_async(Task.objects.get)(pk=task_id)
     if task.status not in RETRIED:
         raise Conflict("not_retryable", f"A task that is {task.status} cannot be retried.")
@@ -127,6 +135,7 @@ async def retry(task_id: UUID, user_id: int, limits: dict[str, float] | None = N
             follow_up_of=task.id,
             mode=task.mode,
             limits=limits,
+            model_profile_id=model_profile_id or task.model_profile_id,
         )
     )
 
@@ -230,6 +239,7 @@ def _store(request: TaskRequest, session: Session) -> Created:
         trigger=request.trigger,
         mode=request.mode,
         limits=request.limits or {},
+        model_profile_id=request.model_profile_id,
         follow_up_of_id=previous,
         idempotency_key=request.idempotency_key or None,
         idempotency_digest=request.body_digest,

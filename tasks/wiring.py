@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
 import httpx
 import msgspec
+from asgiref.sync import sync_to_async
 from django.utils import timezone
 
+from agent.asking import Retries
 from agent.budget import Limits
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import system_prompt
 from agent.providers import Model
+from agent.providers.check import Report, check
 from agent.providers.client import prepare_tls
 from agent.providers.demo import demo_provider
 from agent.providers.openai import OpenAIProvider, Quirks, make_client
@@ -34,6 +37,7 @@ from tasks import profiles
 from tasks.conf import Conf, conf
 from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
+from tasks.writer import writer
 
 TOOL_THREADS = 16
 """Plain tools that run at once, over all runs of this process."""
@@ -85,6 +89,7 @@ class Kit:
     limits: Limits
     mode: Mode
     repeat_limit: int
+    retries: Retries
     system: Callable[[], str] = field(repr=False)
 
 
@@ -107,6 +112,7 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
         limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,
         repeat_limit=settings.repeat_limit,
+        retries=Retries(attempts=settings.llm_attempts),
         system=lambda: system_prompt(
             now=timezone.localtime(), workspace=row.name, instructions=row.instructions
         ),
@@ -148,9 +154,11 @@ class Models:
 
     def choose(self, task: Task) -> Choice:
         """What a run of the task asks. Raises NoModel. Asks the database: not for the event loop."""
-        profile = profiles.chosen(task)
+        return self.of_profile_or_settings(profiles.chosen(task))
+
+    def of_profile_or_settings(self, profile: ModelProfile | None) -> Choice:
         if profile is not None:
-            return self.of_profile(profile)
+            return self._of_profiles(profile)
         settings = conf()
         if settings.llm_provider == "openai" and settings.llm_base_url:
             return Choice(models=(self._of_settings(settings),))
@@ -158,7 +166,7 @@ class Models:
             return Choice(models=(Model(provider=demo_provider()),))
         raise NoModel("No model is set up.")
 
-    def of_profile(self, profile: ModelProfile) -> Choice:
+    def _of_profiles(self, profile: ModelProfile) -> Choice:
         """A stand-in whose key is missing is left out; the first one's is needed."""
         models: list[Model] = []
         lessons: list[Lesson] = []
@@ -224,9 +232,27 @@ class Models:
         )
 
 
-def in_force(task_model: ModelProfile | None = None) -> tuple[str, bool]:
+async def try_out(profile: ModelProfile | None) -> Report:
+    """Talk to the profile's model alone, not to its stand-ins, or to the settings' one; what a
+    profile's server teaches is kept. Raises NoModel."""
+    models = Models()
+    try:
+        choice = await sync_to_async(models.of_profile_or_settings)(profile)
+        report = await check(choice.models[0].provider)
+        lesson = choice.lessons[0] if choice.lessons else None
+        if lesson is None or lesson.now == lesson.before:
+            return report
+        learnt = (lesson.profile_id, lesson.before, lesson.now)
+        await writer.run(partial(profiles.remember, *learnt))
+        report.note("quirks", True, f"learnt: {msgspec.json.encode(lesson.now).decode()}")
+        return report
+    finally:
+        await models.aclose()
+
+
+def in_force(session_model: ModelProfile | None = None) -> tuple[str, bool]:
     """Name of the model that a task of now would ask ("" for none), and whether it is the demo."""
-    profile = task_model or profiles.default()
+    profile = session_model or profiles.default()
     settings = conf()
     if profile is not None:
         return profile.name, False

@@ -98,7 +98,7 @@ async def _talk(provider: Provider, report: Report) -> None:
         problem = calls[0].problem if calls else "It answered without calling the tool."
         report.note("tool call", False, f"{problem or 'It called something else.'} {_TOOLLESS}")
         return
-    report.note("tool call", True, f"{sound[0].name} with {sound[0].arguments}")
+    report.note("tool call", True, f"it called {sound[0].name}")
     # A server that gives calls no id gets ours, as in a run.
     own = [
         ToolCall(

@@ -11,5 +11,6 @@ from tasks.admin import approvals as approvals
 from tasks.admin import auditing as auditing
 from tasks.admin import people as people
 from tasks.admin import places as places
+from tasks.admin import profiles as profiles
 from tasks.admin import schedules as schedules
 from tasks.admin import tasks as tasks

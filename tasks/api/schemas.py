@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from tasks import profiles
 from tasks.events import wire_time
-from tasks.models import ApiToken, Approval, Artifact, Session, Task, Workspace
+from tasks.models import ApiToken, Approval, Artifact, ModelProfile, Session, Task, Workspace
 from tasks.service import Created
 from tasks.standing import Standing
 
@@ -61,6 +62,8 @@ class TaskIn(Strict):
     follow_up_of: str | None = None
     when_busy: WhenBusy = "reject"
     mode: Mode | None = None
+    model: str | None = None
+    """Id or name of a model profile; default: the session's."""
 
 
 class CreatedOut(BaseModel):
@@ -95,6 +98,7 @@ class LimitsIn(Strict):
 
 
 class RetryIn(Strict):
+    model: str | None = None
     limits: LimitsIn | None = None
 
 
@@ -110,6 +114,8 @@ class TaskOut(BaseModel):
     status: str
     trigger: str
     mode: str
+    model_profile_id: str | None
+    """Its own; null: its session's."""
     follow_up_of: str | None
     run: int
     last_sequence: int
@@ -135,6 +141,7 @@ class TaskOut(BaseModel):
             status=task.status,
             trigger=task.trigger,
             mode=task.mode,
+            model_profile_id=str(task.model_profile_id) if task.model_profile_id else None,
             follow_up_of=str(task.follow_up_of_id) if task.follow_up_of_id else None,
             run=task.run,
             last_sequence=task.last_sequence,
@@ -348,6 +355,8 @@ class SessionIn(Strict):
 class SessionPatch(Strict):
     title: str | None = Field(None, max_length=200)
     archived: bool | None = None
+    model_profile_id: str | None = None
+    """Which model its tasks ask; null: the default one."""
 
 
 class ForkIn(Strict):
@@ -381,6 +390,7 @@ class SessionOut(BaseModel):
     """Decisions that it waits for."""
     task: SessionTask | None
     archived: bool
+    model_profile_id: str | None
     last_position: int
     forked_from: ForkedFrom | None
     created_at: str | None
@@ -404,6 +414,7 @@ class SessionOut(BaseModel):
             waiting=standing.waiting,
             task=_session_task(standing.task),
             archived=session.archived,
+            model_profile_id=str(session.model_profile_id) if session.model_profile_id else None,
             last_position=session.last_position,
             forked_from=forked,
             created_at=stamp(session.created_at),
@@ -447,6 +458,52 @@ class WorkspaceOut(BaseModel):
 
 class WorkspaceList(BaseModel):
     items: Sequence[WorkspaceOut]
+    next: str | None
+
+
+# ── models ────────────────────────────────────────────────────────────────────────────────────
+
+
+class PricesOut(BaseModel):
+    """Per million tokens."""
+
+    input: float
+    cached: float | None
+    """Of input that the provider had cached; null: as other input."""
+    output: float
+    currency: str
+
+
+class ModelOut(BaseModel):
+    id: str
+    name: str
+    model: str
+    context_size: int
+    prices: PricesOut | None
+    is_default: bool
+
+    @classmethod
+    def of(cls, profile: ModelProfile) -> ModelOut:
+        prices = profiles.prices_of(profile)
+        return cls(
+            id=str(profile.pk),
+            name=profile.name,
+            model=profile.model,
+            context_size=profiles.context_of(profile),
+            prices=None
+            if prices is None
+            else PricesOut(
+                input=prices.input,
+                cached=prices.cached,
+                output=prices.output,
+                currency=profile.currency,
+            ),
+            is_default=profile.is_default,
+        )
+
+
+class ModelList(BaseModel):
+    items: Sequence[ModelOut]
     next: str | None
 
 

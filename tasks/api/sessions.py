@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, events, service, standing
+from tasks import access, events, profiles, service, standing
 from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.edge import who
@@ -31,7 +31,7 @@ from tasks.api.schemas import (
     answers,
 )
 from tasks.errors import Invalid, NotFound
-from tasks.models import Member, Session, Task, Workspace
+from tasks.models import Member, ModelProfile, Session, Task, Workspace
 
 router = Router(tags=["sessions"])
 workspaces = Router(tags=["workspaces"])
@@ -109,12 +109,18 @@ async def read_session(request: HttpRequest, session_id: str) -> SessionOut:
 async def change_session(
     request: HttpRequest, session_id: str, payload: SessionPatch
 ) -> SessionOut:
-    """Rename it, or move it to the archive and back."""
+    """Rename it, move it to the archive and back, or let it ask another model."""
     session = await access.writable_session(who(request), session_id)
-    changes = payload.model_dump(exclude_none=True)
+    changes = payload.model_dump(exclude_none=True, exclude={"model_profile_id"})
+    if "model_profile_id" in payload.model_fields_set:
+        changes["model_profile"] = await _profile(payload.model_profile_id)
     if changes:
         await Session.objects.filter(pk=session.pk).aupdate(**changes)
     return await _read(who(request), session.id)
+
+
+async def _profile(wanted: str | None) -> ModelProfile | None:
+    return None if wanted is None else await sync_to_async(profiles.find)(wanted)
 
 
 @router.delete("/{session_id}", response=answers(204, None, 404, 409))

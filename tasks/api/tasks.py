@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router
 from ninja.responses import Status
 
-from tasks import access, events, service
+from tasks import access, events, profiles, service
 from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.edge import who
@@ -84,6 +84,7 @@ async def _request(principal: Principal, payload: TaskIn) -> TaskRequest:
         if session_id is not None:
             session = await access.writable_session(principal, session_id)
             _refuse_other(session.workspace_id, workspace_id, "session_id", "workspace_id")
+    profile = await _profile(payload.model)
     return TaskRequest(
         goal=payload.goal,
         owner_id=principal.user_id,
@@ -93,7 +94,12 @@ async def _request(principal: Principal, payload: TaskIn) -> TaskRequest:
         follow_up_of=follow_up_of,
         when_busy=payload.when_busy,
         mode=payload.mode or "",
+        model_profile_id=profile,
     )
+
+
+async def _profile(wanted: str | None) -> UUID | None:
+    return None if wanted is None else (await sync_to_async(profiles.find)(wanted)).pk
 
 
 def _refuse_other(one: UUID | None, other: UUID, first: str, second: str) -> None:
@@ -177,8 +183,12 @@ async def retry_task(
     """A new task that goes on where a failed, cancelled or over-budget one stopped."""
     principal = who(request)
     task = await access.writable_task(principal, task_id)
-    limits = payload.limits.model_dump(exclude_none=True) if payload and payload.limits else None
-    return Status(202, CreatedOut.of(await service.retry(task.id, principal.user_id, limits)))
+    payload = payload or RetryIn()
+    limits = payload.limits.model_dump(exclude_none=True) if payload.limits else None
+    again = await service.retry(
+        task.id, principal.user_id, limits, model_profile_id=await _profile(payload.model)
+    )
+    return Status(202, CreatedOut.of(again))
 
 
 @router.post("/{task_id}/messages", response=answers(202, CreatedOut, 404, 409, 413, 429))

@@ -11,7 +11,7 @@ from django.middleware.csrf import get_token
 from django.templatetags.static import static
 from django.urls import reverse
 
-from tasks import access, words
+from tasks import access, wiring, words
 from tasks.access import Principal
 from tasks.conf import Conf, conf
 from tasks.events import wire_time
@@ -42,7 +42,7 @@ def boot(request: HttpRequest, session: Session | None = None) -> dict[str, Any]
         "language": words.language(),
         "theme": _theme(request),
         "strings": words.js_strings(),
-        "model": model_in_force(configuration),
+        "model": model_in_force(session),
         "mode": configuration.mode,
         "limits": _limits(configuration),
         "workspaces": roles.workspaces(),
@@ -99,12 +99,10 @@ def _theme(request: HttpRequest) -> str:
     return chosen if chosen in THEMES else "auto"
 
 
-def model_in_force(configuration: Conf) -> dict[str, Any]:
+def model_in_force(session: Session | None) -> dict[str, Any]:
     """Which model a task of now would ask, for people."""
-    if configuration.llm_provider == "openai" and configuration.llm_base_url:
-        return {"name": configuration.llm_model, "demo": False, "configured": True}
-    scripted = configuration.llm_provider == "scripted" or configuration.demo_model
-    return {"name": "demo" if scripted else "", "demo": scripted, "configured": scripted}
+    name, demo = wiring.in_force(None if session is None else session.model_profile)
+    return {"name": name, "demo": demo, "configured": bool(name)}
 
 
 def _limits(configuration: Conf) -> dict[str, Any]:

@@ -55,10 +55,16 @@ class House:
         return await service.create(request)
 
     @asynccontextmanager
-    async def runner(self, *turns: Turn | TurnFor, worker: str = "test:1") -> AsyncIterator[Runner]:
-        """A runner on this loop, as a server has one; drained at the end."""
+    async def runner(
+        self,
+        *turns: Turn | TurnFor,
+        worker: str = "test:1",
+        models: wiring.Models | None = None,
+    ) -> AsyncIterator[Runner]:
+        """A runner on this loop, as a server has one; drained at the end. It plays the script, or
+        asks real `models`."""
         hub.attach(asyncio.get_running_loop())
-        runner = Runner(worker, ScriptedModels(turns))
+        runner = Runner(worker, models or ScriptedModels(turns))
         await runner.start()
         try:
             yield runner

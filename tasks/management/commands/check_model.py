@@ -1,0 +1,55 @@
+"""Does a model work? A tiny streamed conversation with a tool call, and what came of it.
+
+Exit status: 0 everything works, 1 something does not, 2 usage.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.core.management.base import BaseCommand, CommandParser
+
+from agent.providers.check import Report
+from tasks import profiles, wiring
+from tasks.errors import Invalid
+from tasks.models import ModelProfile
+
+
+class Command(BaseCommand):
+    help = "Talk to a model: connection, stream, tool call, usage, and what its server wants differently."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "profile",
+            nargs="?",
+            default="",
+            help="name or id of a model profile; without it, what a task would ask",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            profile = _profile(options["profile"])
+        except Invalid:
+            known = ", ".join(ModelProfile.objects.values_list("name", flat=True)) or "none"
+            self.stderr.write(
+                f"There is no model profile {options['profile']}; there are: {known}."
+            )
+            sys.exit(2)
+        try:
+            report = async_to_sync(wiring.try_out)(profile)
+        except wiring.NoModel as missing:
+            self.stderr.write(f"{missing} {missing.hint}")
+            sys.exit(1)
+        self._show(report)
+        sys.exit(0 if report.ok else 1)
+
+    def _show(self, report: Report) -> None:
+        for finding in report.findings:
+            mark = "ok  " if finding.ok else "FAIL"
+            self.stdout.write(f"{mark}  {finding.what:<11} {finding.said}")
+
+
+def _profile(wanted: str) -> ModelProfile | None:
+    return profiles.find(wanted) if wanted else profiles.default()
