@@ -23,6 +23,7 @@ from tasks import words
 from tasks.conf import conf
 from tests.support.people import House, make_house
 from tests.support.rows import make_session, make_user
+from tests.support.words import in_scripts, in_templates, said
 
 pytestmark = pytest.mark.django_db
 
@@ -358,30 +359,22 @@ def test_values_in_words_are_escaped() -> None:
     assert translated("Hello {name}", name="<b>") == "Hello &lt;b&gt;"
 
 
-def said_in_templates() -> set[str]:
-    found: set[str] = set()
-    for file in (ROOT / "templates").rglob("*.html"):
-        found |= set(re.findall(r'\{% t "((?:[^"\\]|\\.)*)"', file.read_text("utf-8")))
-    return found
-
-
-def said_in_scripts() -> set[str]:
-    found: set[str] = set()
-    for file in (ROOT / "static/app").rglob("*.js"):
-        text = file.read_text("utf-8")
-        for quote in "\"'`":
-            pattern = rf"\bt\(\s*{quote}((?:[^{quote}\\\n]|\\.)*){quote}"
-            found |= {found.replace("\\", "") for found in re.findall(pattern, text)}
-    return found
-
-
 def test_every_word_of_the_pages_is_there_in_chinese() -> None:
-    said = said_in_templates() | said_in_scripts()
+    said = in_templates() | in_scripts()
     catalogue = words.catalogue("zh-Hans")
-    assert len(said) > 10
-    assert sorted(said - catalogue.keys()) == []
+    assert len(said) > 100
+    assert sorted(said - catalogue.keys()) == [], "locale/zh_Hans.json lacks these"
+    assert sorted(catalogue.keys() - said) == [], "nobody says these any more"
     for english, chinese in catalogue.items():
         assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", chinese))
+
+
+def test_the_search_for_words_finds_them() -> None:
+    script = """t("One") + n(count, "{n} thing", '{n} things', { a: "no" });
+    const x = rich(open ? "Open" : "Closed", { who: t("Two, too") }); print("not this"); cat("nor")"""
+    assert set(said(script)) == {
+        *("One", "{n} thing", "{n} things", "Open", "Closed", "Two, too"),
+    }
 
 
 def test_words_are_said_in_the_reader_s_language() -> None:

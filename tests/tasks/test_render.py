@@ -12,8 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import render as module
-from tasks.render import MAX_BRACKETS, MAX_MARKDOWN, MAX_OPEN, Growth, render, rendered, settled
+from tasks.render import (
+    MAX_BRACKETS,
+    MAX_MARKDOWN,
+    MAX_OPEN,
+    Growth,
+    code,
+    render,
+    rendered,
+    sanitiser,
+    settled,
+    shared,
+    whole,
+)
 
 HOSTILE = json.loads((Path(__file__).parent / "data/hostile_texts.json").read_text("utf-8"))
 DOCUMENT = """\
@@ -66,7 +77,7 @@ class Tags(HTMLParser):
 def harmless(html: str) -> None:
     attributes = {"href", "title", "target", "rel", "class", "type", "data-copy", "role"}
     for tag, attrs in Tags(html).elements:
-        assert tag in module._TAGS
+        assert tag in sanitiser.TAGS
         assert set(attrs) <= attributes | {"aria-label", "tabindex", "start"}
         if tag == "a":
             assert re.match("https?://|mailto:", str(attrs["href"]), re.IGNORECASE)
@@ -87,8 +98,8 @@ def test_renders_what_people_write() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_shown_and_does_nothing(text: str) -> None:
-    for whole in (text, f"# {text}", f"- {text}\n\n| {text} |\n|--|\n| x |", f"```\n{text}"):
-        html = render(whole)
+    for source in (text, f"# {text}", f"- {text}\n\n| {text} |\n|--|\n| x |", f"```\n{text}"):
+        html = render(source)
         harmless(html)
         words = [word for word in re.findall(r"\w+", text) if word not in {"x09", "127", "q", "x"}]
         shown = Tags(html).text + "".join(str(attrs) for _, attrs in Tags(html).elements)
@@ -131,7 +142,7 @@ def test_other_links_stay_text(target: str) -> None:
 
 
 def test_the_sanitiser_alone_stops_what_a_renderer_lets_through() -> None:
-    html = module._sanitise(
+    html = sanitiser.sanitise(
         '<p onclick="x" style="color:red" class="z" id="y">a</p><script>b</script><form><input>'
         '<a href="javascript:c">d</a><img src=e><button formaction="/f" class="btn evil">g</button>'
     )
@@ -145,6 +156,11 @@ def test_unknown_languages_and_huge_code_stay_plain_but_whole() -> None:
     assert "<code>x &lt; y\n</code>" in render("```nonsense\nx < y\n```")
     huge = "def x(): pass\n" * 5000
     assert render(f"```python\n{huge}```").count("def x(): pass") == 5000
+
+
+@pytest.mark.parametrize("language", sorted(code._LANGUAGES))
+def test_every_language_that_we_name_has_a_lexer(language: str) -> None:
+    assert "x = 1" in Tags(code.figure("x = 1\n", language)).text
 
 
 def test_a_text_that_is_too_long_is_shown_as_written() -> None:
@@ -162,7 +178,7 @@ def test_text_that_breaks_the_parser_is_still_shown(
     def broken(html: str) -> str:
         raise IndexError
 
-    monkeypatch.setattr(module, "_sanitise", broken)  # no text is known that does it
+    monkeypatch.setattr(whole, "sanitise", broken)  # no text is known that does it
     assert render("<b>") == '<pre class="plain">&lt;b&gt;</pre>\n'
     assert "could not be rendered" in caplog.text
 
@@ -271,7 +287,7 @@ async def test_readers_of_the_same_text_share_one_rendering(
         made.append(text)
         return render(text)
 
-    monkeypatch.setattr(module, "render", counted)  # to count
+    monkeypatch.setattr(shared, "render", counted)  # to count
     text = f"*once* {id(made)}"
     answers = await asyncio.gather(*(rendered(text) for _ in range(20)))
     answers.append(await rendered(text))
@@ -289,7 +305,7 @@ async def test_a_reader_who_leaves_does_not_take_the_rendering_from_the_others()
 
 
 def test_the_shelf_is_bounded() -> None:
-    shelf = module.Shelf(chars=1000)
+    shelf = shared.Shelf(chars=1000)
     for number in range(50):
         found = shelf.find(f"text {number} " * 10)
         if not isinstance(found, str):
