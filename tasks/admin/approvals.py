@@ -37,7 +37,7 @@ class ApprovalAdmin(EvidenceAdmin):
     change_form_template = "admin/tasks/approval/change_form.html"
     change_list_template = "admin/tasks/approval/change_list.html"
     list_display = ["call", "state", "risk", "of_task", "created_at", "expires_at", "decided_by"]
-    list_filter = ["status", "kind", "risk", "tool"]
+    list_filter = ["status", "kind"]
     list_select_related = ["task", "resolved_by"]
     search_fields = ["tool", "task__goal"]
     search_help_text = "A tool, words of the task's goal, or the id of an approval."
@@ -55,8 +55,6 @@ class ApprovalAdmin(EvidenceAdmin):
         "bound_to",
         "decided",
         "the_comment",
-        "the_arguments",
-        "the_edit",
     ]
     fieldsets = [("What is asked", {"fields": [*readonly_fields]})]
 
@@ -85,6 +83,9 @@ class ApprovalAdmin(EvidenceAdmin):
             "diff": diffs.parse(approval.diff, limit=None),
             "may_decide": approval.status == Approval.Status.PENDING and may(request, approval),
             "title": f"Approval {str(approval.pk)[:8]}",
+            "subtitle": _sentence(approval),
+            "arguments": words.pretty(approval.arguments),
+            "edited": words.pretty(approval.edited_arguments),
         }
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
 
@@ -186,15 +187,10 @@ class ApprovalAdmin(EvidenceAdmin):
         said = " ".join(part for part in (approval.answer, approval.comment) if part)
         return format_html('<div class="ph-text">{}</div>', words.visible(said) or "-")
 
-    @admin.display(description="Arguments")
-    def the_arguments(self, approval: Approval) -> SafeString:
-        return format_html('<pre class="ph-text">{}</pre>', words.pretty(approval.arguments))
 
-    @admin.display(description="Edited arguments")
-    def the_edit(self, approval: Approval) -> SafeString | str:
-        if approval.edited_arguments is None:
-            return "-"
-        return format_html('<pre class="ph-text">{}</pre>', words.pretty(approval.edited_arguments))
+def _sentence(approval: Approval) -> str:
+    call = words.call_of(approval.tool, approval.arguments)
+    return f"{call.todo.capitalize()} {call.subject}".strip()
 
 
 def may(request: HttpRequest, approval: Approval) -> bool:

@@ -83,7 +83,6 @@ class SessionAdmin(EvidenceAdmin):
 @admin.register(Artifact)
 class ArtifactAdmin(EvidenceAdmin):
     list_display = ["where", "of_task", "media_type", "size", "created_at"]
-    list_filter = ["media_type"]
     list_select_related = ["task"]
     search_fields = ["path", "sha256"]
     search_help_text = "A part of the path, a SHA-256, or a task's id."

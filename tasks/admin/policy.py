@@ -10,7 +10,7 @@ from agent.tools import builtin_tools
 from tasks.conf import Conf, conf
 
 SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
-    "Modes": (
+    "Modes in force": (
         ("mode", "for the chat page, the API, AG-UI and commands"),
         ("unattended_mode", "for schedules and webhooks"),
     ),
@@ -68,7 +68,6 @@ def page() -> dict[str, Any]:
             (title, [_setting(settings, name, meaning) for name, meaning in rows])
             for title, rows in SHOWN.items()
         ],
-        "modes": list(MODES.items()),
         "actions": _actions(settings),
         "tools": _tools(settings),
     }
@@ -76,11 +75,11 @@ def page() -> dict[str, Any]:
 
 def _setting(settings: Conf, name: str, meaning: str) -> Setting:
     variable = f"PILOTHOUSE_{name.upper()}"
-    given = variable in settings.given
+    given, value = variable in settings.given, getattr(settings, name)
     return Setting(
         name=variable,
-        value=_shown(name, getattr(settings, name)),
-        meaning=meaning,
+        value=_shown(name, value),
+        meaning=f"{meaning}. {MODES[value]}" if value in MODES else meaning,
         source="environment or .env" if given else _default_source(name),
     )
 

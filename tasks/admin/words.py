@@ -66,7 +66,8 @@ def short(digest: str, groups: int = 2) -> str:
 
 
 def ends(digest: str) -> str:
-    return f"{short(digest)} … {digest[-4:]}" if digest else "-"
+    """The beginning and the end of a hash; a word like `absent` as it is."""
+    return f"{short(digest)} … {digest[-4:]}" if len(digest) > 16 else digest or "-"
 
 
 def seconds(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 from collections.abc import Iterator
@@ -14,13 +15,17 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from agent import events as ev
 from agent.messages import Usage
 from tasks import access, audit, events
+from tasks.admin.entries import _SAYINGS
+from tasks.conf import conf
 from tasks.models import (
     ApiToken,
     Approval,
@@ -37,7 +42,9 @@ from tasks.writer import writer
 from tests.support.people import House, make_approval, make_house
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
+"""For what goes through the writer's thread."""
 
 HOSTILE = json.loads((Path(__file__).parent / "data" / "hostile_texts.json").read_text())
 DIFF = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n hello\n-the old price\n+the new price\n"
@@ -80,8 +87,12 @@ def listing(model: Any) -> str:
 
 
 def append(task: Task, *happened: ev.StoredEvent) -> None:
-    for event in happened:
-        writer.run_sync(partial(events.append, task.pk, [event]))
+    """As a command, in the test's transaction or in the writer's."""
+    command = partial(events.append, task.pk, happened)
+    if connection.in_atomic_block:
+        command()
+    else:
+        writer.run_sync(command)
     task.refresh_from_db()
 
 
@@ -219,8 +230,6 @@ def test_every_event_is_on_the_page_with_its_hash(admin):
 
 
 def test_every_kind_of_event_has_words():
-    from tasks.admin.entries import _SAYINGS
-
     assert set(_SAYINGS) == set(ev.StoredEvent.__args__)
 
 
@@ -228,7 +237,6 @@ def test_an_ask_carries_its_diff_with_the_changed_words_marked(admin):
     task = make_task()
     a_story(task)
     page = text(admin.get(url(task)))
-    assert re.search(r"the </?(del|ins)?>?", page)
     assert "<del>old</del>" in page
     assert "<ins>new</ins>" in page
 
@@ -269,7 +277,7 @@ def test_the_log_can_be_narrowed(admin):
 def test_older_pages_join_without_a_gap(admin):
     task = make_task()
     warning = ev.BudgetWarning(step=1, which="steps", used=1, limit=12)
-    writer.run_sync(partial(events.append, task.pk, [warning] * 450))
+    append(task, *[warning] * 450)
     seen: list[int] = []
     address = url(task)
     while address:
@@ -305,7 +313,7 @@ def test_a_page_that_begins_after_a_call_still_names_it(admin):
     warning = ev.BudgetWarning(step=1, which="steps", used=1, limit=12)
     done = ev.ToolCallFinished(**call, ok=False, content="no")
     append(task, asked)
-    writer.run_sync(partial(events.append, task.pk, [warning] * 199))
+    append(task, *[warning] * 199)
     append(task, done)
     assert "Not done: read <code>far.txt</code>" in text(admin.get(url(task)))
     assert "Not done: read <code>far.txt</code>" in text(admin.get(url(task), {"show": "trouble"}))
@@ -337,13 +345,9 @@ def test_the_chain_is_checked_on_demand(admin):
     assert "sequence 12 does not match its hash. Everything from event 12 on is unproven" in page
 
 
+@committed
 async def test_the_export_can_be_checked_by_an_outsider():
     """With the key and nothing of ours: the payload stands in the line as it was hashed."""
-    import hashlib
-    import hmac
-
-    from tasks.conf import conf
-
     user = await sync_to_async(make_user)("admin", is_staff=True, is_superuser=True)
     task = await sync_to_async(make_task)()
     await sync_to_async(a_story)(task)
@@ -362,7 +366,7 @@ async def test_the_export_can_be_checked_by_an_outsider():
             f'"{told["created_at"]}",{payload}]'
         )
         key = conf().audit_key
-        digest = hmac.digest(key, (previous + record).encode(), hashlib.sha256).hex()
+        digest = hmac.digest(key, (previous + record).encode(), "sha256").hex()
         assert digest == told["hash"]
         previous = digest
     await task.arefresh_from_db()
@@ -385,6 +389,7 @@ def test_pending_approvals_come_first_with_their_diff(admin, house):
     assert "<ins>new</ins>" in page
 
 
+@committed
 def test_an_approval_in_the_admin_is_the_same_decision(admin, house):
     append(house.task, ev.TaskCreated(goal="g", session_id=str(house.session.pk), trigger="api"))
     reply = {"decision": "reject", "comment": "Not this file."}
@@ -400,6 +405,7 @@ def test_an_approval_in_the_admin_is_the_same_decision(admin, house):
     assert "It was rejected before your answer by admin" in again
 
 
+@committed
 def test_approving_is_held_against_the_world_as_it_is(admin, house):
     """The file that the question was about has changed: it is asked anew, and the page says so."""
     append(house.task, ev.TaskCreated(goal="g", session_id=str(house.session.pk), trigger="api"))
@@ -415,6 +421,7 @@ def test_approving_is_held_against_the_world_as_it_is(admin, house):
     assert "It is approved" in page
 
 
+@committed
 def test_nonsense_is_refused_and_it_stays_pending(admin, house):
     page = text(admin.post(url(house.approval, "decide"), {"decision": "maybe"}, follow=True))
     assert "Decision must be approve or reject" in page
@@ -430,6 +437,7 @@ def test_an_unknown_effect_offers_its_three_answers(admin, house):
         assert button in page
 
 
+@committed
 def test_looking_is_not_deciding(house):
     """Staff who may see approvals have no buttons, and no way around them."""
     client = signed_in(staff("stan", "view_approval", "change_approval"))
@@ -440,15 +448,16 @@ def test_looking_is_not_deciding(house):
     assert house.approval.status == "pending"
 
 
+@committed
 @pytest.mark.parametrize("who", ["dora", "deputy"])
 def test_approvers_and_holders_of_the_permission_decide(house, who):
-    permissions = ["view_approval"] + (["resolve_approval"] if who == "deputy" else [])
     if who == "deputy":
-        user = staff("deputy", *permissions)
+        user = staff("deputy", "view_approval", "resolve_approval")
     else:
-        User.objects.filter(pk=house.dora.pk).update(is_staff=True)
-        house.dora.user_permissions.add(*Permission.objects.filter(codename__in=permissions))
-        user = User.objects.get(pk=house.dora.pk)
+        user = house.dora
+        user.is_staff = True
+        user.save()
+        user.user_permissions.add(Permission.objects.get(codename="view_approval"))
     append(house.task, ev.TaskCreated(goal="g", session_id=str(house.session.pk), trigger="api"))
     client = signed_in(user)
     assert "Approve once" in text(client.get(url(house.approval)))
@@ -457,6 +466,7 @@ def test_approvers_and_holders_of_the_permission_decide(house, who):
     assert house.approval.status == "rejected"
 
 
+@committed
 def test_strangers_and_people_without_permission_see_nothing(house):
     append(house.task, ev.TaskCreated(goal="g", session_id=str(house.session.pk), trigger="api"))
     addresses = [
@@ -475,6 +485,7 @@ def test_strangers_and_people_without_permission_see_nothing(house):
     assert house.approval.status == "pending"
 
 
+@committed
 def test_a_foreign_page_cannot_decide(house):
     user = make_user("admin", is_staff=True, is_superuser=True)
     client = Client(enforce_csrf_checks=True)
@@ -623,6 +634,7 @@ def schedule_form(house: House, **more: Any) -> dict[str, Any]:
     }
 
 
+@committed
 def test_a_schedule_from_its_making_to_its_end(admin, house):
     add = reverse("admin:tasks_schedule_add")
     assert admin.post(add, schedule_form(house)).status_code == 302
@@ -633,9 +645,7 @@ def test_a_schedule_from_its_making_to_its_end(admin, house):
     assert "Its task is made" in text(admin.post(url(schedule, "run"), follow=True))
     page = text(admin.post(url(schedule, "run"), follow=True))
     assert "No task was made: The last task is not finished (queued)." in page
-    assert "Queued" in text(admin.get(listing(Schedule))) or "skipped" in text(
-        admin.get(listing(Schedule))
-    )
+    assert "skipped: The last task is not finished" in text(admin.get(listing(Schedule)))
     off = schedule_form(house) | {"cron": "0 8 * * *"}
     off.pop("enabled")
     admin.post(url(schedule), off)
@@ -749,7 +759,7 @@ def test_nothing_that_people_or_models_write_becomes_markup(admin, word, tmp_pat
     audit.note(audit.Change(action=word[:64], by=word, object_type="x", name=word, note=word))
     pages = [url(row) for row in (task, approval, session, workspace, schedule)]
     pages += [url(Artifact.objects.get()), url(ApiToken.objects.get())]
-    pages += [url(entry) for entry in AuditEntry.objects.all()[:3]]
+    pages += [url(entry) for entry in AuditEntry.objects.filter(by__startswith=word[:20])[:1]]
     pages += [listing(model) for model in PLACES if model is not User]
     pages += [reverse("admin:tasks_schedule_delete", args=[schedule.pk])]
     pages += [reverse("admin:tasks_task_history", args=[task.pk]), reverse("admin:index")]
@@ -777,9 +787,6 @@ def test_hidden_characters_are_written_out(admin):
 
 
 def queries(client: Client, address: str, **options: Any) -> list[str]:
-    from django.db import connection
-    from django.test.utils import CaptureQueriesContext
-
     with CaptureQueriesContext(connection) as captured:
         assert client.get(address, **options).status_code == 200
     return [query["sql"] for query in captured]
@@ -801,7 +808,7 @@ def many(count: int) -> Task:
         access.issue_token(owner, "t")
     a_story(tasks[0])
     warning = ev.BudgetWarning(step=1, which="steps", used=1, limit=12)
-    writer.run_sync(partial(events.append, tasks[0].pk, [warning] * count))
+    append(tasks[0], *[warning] * count)
     tasks[0].refresh_from_db()
     return tasks[0]
 
@@ -832,7 +839,7 @@ def test_the_page_of_a_long_log_asks_as_little_as_that_of_a_short_one(admin):
     a_story(short)
     warning = ev.BudgetWarning(step=1, which="steps", used=1, limit=12)
     for _ in range(3):
-        writer.run_sync(partial(events.append, long.pk, [warning] * 2000))
+        append(long, *[warning] * 2000)
     asked, few = queries(admin, url(long)), queries(admin, url(short))
     assert len(asked) <= len(few) + 1  # and a look back for the names of its calls
     of_events = [sql for sql in asked if "tasks_taskevent" in sql]
@@ -848,3 +855,20 @@ def test_searching_for_an_id_finds_one_row(admin, house):
     old = timezone.now() - timedelta(days=400)
     Task.objects.filter(pk=house.task.pk).update(created_at=old)
     assert str(old.year) in text(admin.get(listing(Task)))
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_events_cost_no_more_questions(admin):
+    task = make_task()
+    a_story(task)
+    warning = ev.BudgetWarning(step=1, which="steps", used=1, limit=12)
+    for _ in range(50):
+        append(task, *[warning] * 2000)
+    for address in (url(task), f"{url(task)}?before=50000", f"{url(task)}?show=decisions"):
+        of_events = [sql for sql in queries(admin, address) if "tasks_taskevent" in sql]
+        assert 1 <= len(of_events) <= 2
+        assert not [sql for sql in of_events if "COUNT" in sql]
+    for model in LISTED:
+        assert not [sql for sql in queries(admin, listing(model)) if "tasks_taskevent" in sql]
+    page = text(admin.post(url(task, "check"), follow=True))
+    assert "Chain whole: 100025 of 100025 events" in page
