@@ -90,7 +90,7 @@ class Context:
 
 def say(event: ev.StoredEvent, context: Context) -> Said:
     """The entry of an event, with hidden characters written out wherever they came from."""
-    said = _SAYINGS[type(event)](event, context)
+    said = _SAYINGS.get(type(event), _other)(event, context)
     return replace(
         said,
         lead=words.visible(said.lead),
@@ -392,6 +392,12 @@ def _artifact(event: ev.ArtifactRecorded, context: Context) -> Said:
         tail=f", {event.size:,} bytes",
         sub=f"Digest {words.ends(event.sha256)}.",
     )
+
+
+def _other(event: Any, context: Context) -> Said:
+    """A kind that has no words yet: its name, and all that it says."""
+    folds = _text("Payload", words.pretty(ev.payload_of(event)))
+    return Said(mark="gap", lead=event.type.replace("_", " ").capitalize(), folds=folds)
 
 
 # ── folds ─────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,18 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("max_task_tokens", "tokens"),
         ("max_task_cost", "cost"),
     ),
+    "Limits of a session, a person's day, everybody's day": (
+        *(
+            (f"max_{whose}_{what}", f"{what} of {of}")
+            for whose, of in (
+                ("session", "a session over all its tasks"),
+                ("user", "one person within a day"),
+                ("day", "everybody together within a day"),
+            )
+            for what in ("steps", "seconds", "tokens", "cost")
+        ),
+        ("budget_asks", "ask the owner for as much again instead of ending a task"),
+    ),
     "Limits of the server": (
         ("max_active_runs", "runs at once"),
         ("max_queued_per_user", "waiting tasks per user"),
@@ -38,11 +50,16 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Where": (
         ("public_url", "address for people"),
+        ("var_dir", "folder of our own state"),
         ("workspaces_dir", "folder of the workspaces"),
         ("audit_key", "key of the hash chains"),
     ),
 }
 SECRET = frozenset({"llm_api_key", "audit_key"})
+UNSEEN = frozenset({"secrets_key", "variables", "given"})
+"""Not settings of their own, or nobody's business."""
+OTHERS = "Other settings"
+"""Whatever the tables above do not name: a new setting is on the page from the start."""
 MODES = {
     "ask": "A person decides about every effect.",
     "deny": "What would be asked is refused.",
@@ -63,10 +80,12 @@ class Setting:
 def page() -> dict[str, Any]:
     """Context of the page."""
     settings = conf()
+    named = {name for rows in SHOWN.values() for name, _ in rows} | UNSEEN
+    others = tuple((field.name, "") for field in fields(Conf) if field.name not in named)
     return {
         "groups": [
             (title, [_setting(settings, name, meaning) for name, meaning in rows])
-            for title, rows in SHOWN.items()
+            for title, rows in {**SHOWN, OTHERS: others}.items()
         ],
         "actions": _actions(settings),
         "tools": _tools(settings),
@@ -88,7 +107,11 @@ def _default_source(name: str) -> str:
     if name == "audit_key":
         return "file audit.key, made by set-up"
     with_default = {field.name for field in fields(Conf) if field.default is not MISSING}
-    return "default" if name in with_default else "default, inside PILOTHOUSE_VAR_DIR"
+    return (
+        "default"
+        if name in with_default or name == "var_dir"
+        else "default, inside PILOTHOUSE_VAR_DIR"
+    )
 
 
 def _shown(name: str, value: object) -> str:
