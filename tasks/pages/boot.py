@@ -42,7 +42,7 @@ def boot(request: HttpRequest, session: Session | None = None) -> dict[str, Any]
         "language": words.language(),
         "theme": _theme(request),
         "strings": words.js_strings(),
-        "model": model_in_force(session),
+        "model": _model(session),
         "mode": configuration.mode,
         "limits": _limits(configuration),
         "workspaces": roles.workspaces(),
@@ -99,8 +99,8 @@ def _theme(request: HttpRequest) -> str:
     return chosen if chosen in THEMES else "auto"
 
 
-def model_in_force(session: Session | None) -> dict[str, Any]:
-    """Which model a task of now would ask, for people."""
+def _model(session: Session | None) -> dict[str, Any]:
+    """Which model a task of now would ask."""
     name, demo = wiring.in_force(None if session is None else session.model_profile)
     return {"name": name, "demo": demo, "configured": bool(name)}
 

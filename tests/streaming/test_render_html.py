@@ -6,18 +6,25 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.test import AsyncClient
 
 from agent.events import AgentCompleted, AssistantMessageAdded, ModelCallStarted, TaskCompleted
 from streaming import rendering
 from streaming.follow import CHUNK_BYTES, FRAME_BYTES, Source, follow
 from streaming.rendering import Html
+from tasks import events
 from tasks import render as renderer
 from tasks.hub import hub
 from tasks.render import Growth, render
+from tasks.writer import writer
 from tests.streaming.world import Client, Run, World, settle
+from tests.support.people import bearer, make_house
 from tests.support.sse import Event, Parser
 
 pytestmark = pytest.mark.usefixtures("clean_hub")
@@ -276,3 +283,33 @@ async def test_pages_come_and_go_while_text_is_written_and_all_end_right(run: Ru
     assert pages
     assert all(page.of("assistant_message")[0].payload["html"] == render(TEXT) for page in pages)
     assert not hub.followed()[0]
+
+
+# ── over HTTP ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("where", ["tasks", "sessions"])
+async def test_streams_take_render_html_and_nothing_else(tmp_path: Path, where: str) -> None:
+    house = await sync_to_async(make_house)(tmp_path / "desk")
+    row = house.task if where == "tasks" else house.session
+    headers = await sync_to_async(bearer)(house.alice)
+    written = [AssistantMessageAdded(step=1, block_id="a", text="*hm*"), TaskCompleted()]
+    await writer.run(partial(events.append, house.task.pk, written))
+    client, path = AsyncClient(), f"/api/{where}/{row.pk}/stream"
+
+    refused = await client.get(f"{path}?render=pdf", headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
+    found = {}
+    for query in ("", "?render=html"):
+        response: Any = await client.get(path + query, headers=headers)
+        stream: Any = aiter(response)
+        parser = Parser()
+        seen: list[Event] = []
+        while not any(event.type == "assistant_message" for event in seen):
+            seen += parser.feed(await anext(stream))
+        await stream.aclose()
+        found[query] = next(e.payload for e in seen if e.type == "assistant_message")
+    await sync_to_async(writer.stop)()
+
+    assert found["?render=html"] == found[""] | {"html": "<p><em>hm</em></p>\n"}
