@@ -14,7 +14,13 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 
-from agent.events import AgentCompleted, AssistantMessageAdded, ModelCallStarted, TaskCompleted
+from agent.events import (
+    AgentCompleted,
+    AssistantMessageAdded,
+    ModelCallStarted,
+    StoredEvent,
+    TaskCompleted,
+)
 from streaming import rendering
 from streaming.follow import CHUNK_BYTES, FRAME_BYTES, Source, follow
 from streaming.rendering import Html
@@ -294,7 +300,10 @@ async def test_streams_take_render_html_and_nothing_else(tmp_path: Path, where: 
     house = await sync_to_async(make_house)(tmp_path / "desk")
     row = house.task if where == "tasks" else house.session
     headers = await sync_to_async(bearer)(house.alice)
-    written = [AssistantMessageAdded(step=1, block_id="a", text="*hm*"), TaskCompleted()]
+    written: list[StoredEvent] = [
+        AssistantMessageAdded(step=1, block_id="a", text="*hm*"),
+        TaskCompleted(),
+    ]
     await writer.run(partial(events.append, house.task.pk, written))
     client, path = AsyncClient(), f"/api/{where}/{row.pk}/stream"
 
