@@ -217,6 +217,7 @@ def _assistant(event: ev.AssistantMessageAdded, context: Context) -> Said:
     return Said(
         mark="chip",
         lead="It began to say, and was cut off" if cut_off else "It said",
+        sub=words.line(event.text, 160),
         folds=_text("What it said", event.text),
     )
 
