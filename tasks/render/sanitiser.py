@@ -11,10 +11,21 @@ TAGS = {
 }
 
 
+OVERRIDES = ("\u202d", "\u202e")
+"""They make text read as something else than it is, and no language needs them."""
+
+
+def readable(text: str) -> str:
+    """Without what turns the order of its letters around."""
+    for override in OVERRIDES:
+        text = text.replace(override, "")
+    return text
+
+
 def sanitise(made: str) -> str:
     """Only what the renderer makes on purpose, whatever a bug in it lets through."""
     return nh3.clean(
-        made,
+        readable(made),
         tags=TAGS,
         attributes={"a": {"href", "title"}, "ol": {"start"}},
         tag_attribute_values={

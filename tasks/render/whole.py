@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from tasks.render.markdown import markdown_it
-from tasks.render.sanitiser import sanitise
+from tasks.render.sanitiser import readable, sanitise
 
 MAX_MARKDOWN = 128 * 1024
 """Characters that are rendered; a longer text is shown as it was written."""
@@ -23,8 +23,8 @@ def render(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """As it was written."""
-    return f'<pre class="plain">{html.escape(text)}</pre>\n'
+    """As it was written, but for what turns its letters around."""
+    return f'<pre class="plain">{html.escape(readable(text))}</pre>\n'
 
 
 def safely(text: str, env: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from tasks.render import (
     MAX_OPEN,
     Growth,
     code,
+    plain,
     render,
     rendered,
     sanitiser,
@@ -109,6 +110,12 @@ def test_hostile_text_is_shown_and_does_nothing(text: str) -> None:
 def test_half_a_tag_does_not_swallow_what_follows() -> None:
     assert Tags(render("<b>half\n\n<script>\n\nnext")).text.strip().endswith("next")
     assert "<p>next</p>" in render("<!--\n\nnext")
+
+
+def test_text_reads_in_the_order_in_which_it_is() -> None:
+    assert render("\u202etxt.exe") == "<p>txt.exe</p>\n"
+    assert render("```\n\u202dx\n```").count("\u202d") == 0
+    assert plain("a\u202eb") == '<pre class="plain">ab</pre>\n'
 
 
 def test_images_are_links_and_never_load() -> None:
