@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connections
 from django.utils import timezone
 
 from tasks import audit, schedules
@@ -199,6 +200,7 @@ def test_two_schedulers_at_once_make_one_task():
     def look() -> None:
         start.wait()
         schedules.run_due(due)
+        connections.close_all()  # this thread's own
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
