@@ -38,7 +38,7 @@ from agent.policy import Policy
 from agent.providers import Model, ModelRequest, ToolDefinition
 from agent.text import cut
 from agent.toolbox import Toolbox
-from agent.transcript import Transcript
+from agent.transcript import ABOUT_A_LIMIT, Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,8 +239,10 @@ class ModelDesk:
 
     def _own_id(self, theirs: str, given: set[str]) -> str:
         """The provider's id where that is one; they number calls per reply, or not at all, and ours
-        are unique in the session. `given` are the ids of this reply so far."""
-        if theirs and theirs not in self._transcript.calls and theirs not in given:
+        are unique in the session (of which the beginning may not be known). `given` are the ids of
+        this reply so far."""
+        taken = not theirs or theirs in given or theirs in self._transcript.calls
+        if not (taken or theirs.startswith(ABOUT_A_LIMIT) or self._transcript.begins_late):
             given.add(theirs)
             return theirs
         return f"call_{_new_id()}"

@@ -83,6 +83,8 @@ class TaskCancelled(Event, frozen=True, kw_only=True, tag="task_cancelled"):
 class BudgetExceeded(Event, frozen=True, kw_only=True, tag="budget_exceeded"):
     which: str
     """steps, seconds, tokens or cost"""
+    scope: str = "task"
+    """task, session, user (one person in a day) or day (everybody in a day)"""
     used: float
     limit: float
     message: str
@@ -217,15 +219,30 @@ class ArtifactRecorded(Event, frozen=True, kw_only=True, tag="artifact_recorded"
 
 
 class ContextCompacted(Event, frozen=True, kw_only=True, tag="context_compacted"):
+    """The model summarized the history up to a place; nothing of it leaves the log."""
+
     step: int
+    from_task_id: str = ""
+    """Where the covered part begins; a summary may reach back into earlier tasks."""
     from_sequence: int
+    to_task_id: str = ""
     to_sequence: int
+    """The last event that is covered; 0: that task from its beginning is not."""
+    covered: int = 0
+    """Entries of the folded history that the summary stands for."""
     summary: str
+    kept: list[str] = []
+    """People's words of the task under way that were covered: they stay as they were."""
+    model: str = ""
+    usage: Usage = Usage()
+    cost: float | None = None
+    duration_ms: int = 0
 
 
 class BudgetWarning(Event, frozen=True, kw_only=True, tag="budget_warning"):
     step: int
     which: str
+    scope: str = "task"
     used: float
     limit: float
 

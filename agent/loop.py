@@ -15,19 +15,28 @@ running tools; `Transcript.closing_events()` then makes the history whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from agent.asking import ModelDesk
 from agent.asking import Retries as Retries
-from agent.budget import Limits, exceeded, used_up, warnings
+from agent.budget import (
+    ASKABLE,
+    Gauge,
+    Limits,
+    exceeded,
+    gauges,
+    question,
+    refused,
+    warnings,
+    with_grants,
+)
 from agent.calls import CallDesk
 from agent.events import (
     AgentCompleted,
     AgentEvent,
     AssistantDelta,
-    BudgetWarning,
     ReasoningDelta,
     StoredEvent,
     TaskFailed,
@@ -44,6 +53,10 @@ from agent.workspace import Workspace
 LIVE = (AssistantDelta, ReasoningDelta, ToolCallDelta, ToolProgress)
 
 
+Outer = Callable[[], Awaitable[Sequence[Gauge]]]
+"""Reads how much is used of the limits that are not the task's own."""
+
+
 @dataclass(kw_only=True)
 class Loop:
     """One run's collaborators; `run()` is the way in."""
@@ -57,11 +70,16 @@ class Loop:
     system: Callable[[], str]
     repeat_limit: int = 6
     retries: Retries = field(default_factory=Retries)
+    outer: Outer | None = None
+    budget_asks: bool = False
 
     def __post_init__(self) -> None:
         clock = asyncio.get_running_loop().time()
+        granted = self.transcript.granted
         self._began = clock - self.transcript.spent.seconds
-        self._deadline = self._began + self.limits.max_seconds
+        self._most_steps = int(self.limits.max_steps + granted.get(("task", "steps"), 0))
+        more_seconds = granted.get(("task", "seconds"), 0)
+        self._deadline = self._began + self.limits.max_seconds + more_seconds
         self._model_desk = ModelDesk(
             self.transcript,
             models=self.models,
@@ -97,14 +115,26 @@ class Loop:
                 async for event in events:
                     yield event
         except TimeoutError:
-            self._look_at_the_clock()
-            for event in self.transcript.closing_events("the time limit was reached"):
+            for event in self._out_of_time():
                 yield event
-            yield exceeded("seconds", self.transcript.spent.seconds, self.limits.max_seconds)
+
+    def _out_of_time(self) -> Iterator[StoredEvent]:
+        """Text that was under way is the last word of an end; before a question it is dropped,
+        because the model will be asked anew."""
+        gauge = next(each for each in self._own_gauges() if each.which == "seconds")
+        why = "the time limit was reached"
+        if self._may_ask(gauge):
+            yield from self.transcript.results(why)
+        else:
+            yield from self.transcript.closing_events(why)
+        yield self._stop_at(gauge)
 
     async def _steps(self) -> AsyncGenerator[AgentEvent, None]:
         """First what an earlier run left open, then one model call after another."""
-        for _ in range(self.limits.max_steps + 1):
+        if self.transcript.limit_refused is not None:
+            yield refused(self.transcript.limit_refused)
+            return
+        for _ in range(self._most_steps + 1):
             async with aclosing(self._act()) as events:
                 async for event in events:
                     yield event
@@ -115,20 +145,25 @@ class Loop:
                 yield AgentCompleted(final_answer=answer)
                 if not self.transcript.unanswered:
                     return
-            over = self._over_budget()
+            found = await self._gauges()
+            over = next((gauge for gauge in found if gauge.used_up), None)
             if over is not None:
-                yield over
+                yield self._stop_at(over)
                 return
-            step = self.transcript.spent.steps + 1
-            async with aclosing(self._model_desk.ask(step)) as events:
+            async with aclosing(self._ask(found)) as events:
                 async for event in events:
                     yield event
                     if isinstance(event, TaskFailed):
                         return
-            for warning in self._warnings(step):
-                yield warning
-        limit = self.limits.max_steps
-        yield exceeded("steps", limit, limit)
+        raise AssertionError("the limit of steps bounds this loop")
+
+    async def _ask(self, found: list[Gauge]) -> AsyncGenerator[AgentEvent, None]:
+        step = self.transcript.spent.steps + 1
+        for warning in warnings(found, self.transcript.warned, step):
+            yield warning
+        async with aclosing(self._model_desk.ask(step)) as events:
+            async for event in events:
+                yield event
 
     async def _act(self) -> AsyncGenerator[AgentEvent, None]:
         if not self.transcript.open_calls:
@@ -144,17 +179,24 @@ class Loop:
             return None
         return "".join(block.text for block in last.blocks if isinstance(block, Text))
 
-    def _look_at_the_clock(self) -> None:
-        self.transcript.spent.seconds = asyncio.get_running_loop().time() - self._began
+    # ── limits ───────────────────────────────────────────────────────────────────────────────
 
-    def _over_budget(self) -> StoredEvent | None:
-        self._look_at_the_clock()
-        return used_up(self.limits, self.transcript.spent)
-
-    def _warnings(self, step: int) -> list[BudgetWarning]:
-        self._look_at_the_clock()
+    def _own_gauges(self) -> list[Gauge]:
         spent = self.transcript.spent
-        return list(warnings(self.limits, spent, self.transcript.warned, step))
+        spent.seconds = asyncio.get_running_loop().time() - self._began
+        return with_grants(gauges(self.limits, spent), self.transcript.granted)
+
+    async def _gauges(self) -> list[Gauge]:
+        outer = [] if self.outer is None else await self.outer()
+        return [*self._own_gauges(), *with_grants(outer, self.transcript.granted)]
+
+    def _may_ask(self, gauge: Gauge) -> bool:
+        return self.budget_asks and gauge.scope in ASKABLE and self.policy.mode == "ask"
+
+    def _stop_at(self, gauge: Gauge) -> StoredEvent:
+        if self._may_ask(gauge):
+            return question(gauge, self.transcript.spent.steps)
+        return exceeded(gauge)
 
 
 def run(
@@ -168,6 +210,8 @@ def run(
     system: Callable[[], str],
     repeat_limit: int = 6,
     retries: Retries | None = None,
+    outer: Outer | None = None,
+    budget_asks: bool = False,
 ) -> AsyncGenerator[AgentEvent, None]:
     """See the module. Call it on the loop it shall run on; close it when you stop early."""
     return Loop(
@@ -180,4 +224,6 @@ def run(
         system=system,
         repeat_limit=repeat_limit,
         retries=retries or Retries(),
+        outer=outer,
+        budget_asks=budget_asks,
     ).run()

@@ -9,12 +9,16 @@ one result, right after the message that asked for it, in the order of the calls
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
+from agent.entries import INTERRUPTED as INTERRUPTED
+from agent.entries import Call as Call
+from agent.entries import Entry, Place, Said, Summary
+from agent.entries import Exchange as Exchange
+from agent.entries import Spent as Spent
 from agent.events import (
     AgentCompleted,
     ApprovalRequired,
@@ -23,6 +27,7 @@ from agent.events import (
     AssistantMessageAdded,
     BudgetExceeded,
     BudgetWarning,
+    ContextCompacted,
     Delta,
     ModelCallFinished,
     ModelCallRetried,
@@ -38,19 +43,10 @@ from agent.events import (
     ToolCallStarted,
     UserMessageAdded,
 )
-from agent.messages import (
-    AssistantMessage,
-    Block,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
+from agent.messages import Message, Reasoning, Text, ToolCall
 
-INTERRUPTED = "Interrupted: the outcome of this call is unknown. Check before you rely on it."
+ABOUT_A_LIMIT = "limit:"
+"""Begins the `tool_call_id` of a question that is about no call; no call's id begins so."""
 
 REPEATED = (
     "\n\n[This is the same call with the same result as before, for at least the third time. "
@@ -58,113 +54,36 @@ REPEATED = (
 )
 
 
-@dataclass
-class Call:
-    """One call of a reply and its journal."""
-
-    step: int
-    asked: ToolCall
-    """As the model asked for it; `arguments` are what is (to be) executed, edits included."""
-    capability: str
-    risk: str
-    started: bool = False
-    result: ToolCallFinished | None = None
-    ask: ApprovalRequired | None = None
-    """The newest question about it."""
-    answer: ApprovalResolved | None = None
-    """The reply to `ask`; None while it is pending."""
-
-    @property
-    def waits(self) -> bool:
-        return self.ask is not None and self.answer is None and self.result is None
-
-    @property
-    def key(self) -> bytes:
-        """Equal for calls that would do the same."""
-        return msgspec.json.encode([self.asked.name, self.asked.arguments], order="sorted")
-
-    def message(self) -> ToolMessage:
-        content = INTERRUPTED if self.result is None else self.result.content
-        return ToolMessage(
-            tool_call_id=self.asked.tool_call_id, name=self.asked.name, content=content
-        )
-
-
-@dataclass
-class Exchange:
-    """One reply of the model with the calls it asked for."""
-
-    step: int
-    blocks: list[Block] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    note: str = ""
-    """Why the text ends where it ends, when something cut it off."""
-
-    def messages(self) -> Iterable[Message]:
-        blocks = [self._current(block) for block in self.blocks]
-        if self.note:
-            blocks.append(Text(block_id="", text=f"\n[{self.note}]"))
-        if any(isinstance(block, Text | ToolCall) for block in blocks):
-            yield AssistantMessage(blocks=tuple(blocks))
-            yield from (call.message() for call in self.calls)
-
-    def _current(self, block: Block) -> Block:
-        """A call's block shows the arguments that were really executed."""
-        if isinstance(block, ToolCall):
-            return next(call.asked for call in self.calls if call.asked.block_id == block.block_id)
-        return block
-
-
-@dataclass
-class Spent:
-    """What the current task used up, over all its runs."""
-
-    steps: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    cached_tokens: int = 0
-    estimated: bool = False
-    cost: float = 0.0
-    has_cost: bool = False
-    seconds: float = 0.0
-    """Working time of earlier runs; set by whoever knows the clock."""
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    def add(self, event: ModelCallFinished) -> None:
-        usage: Usage = event.usage
-        self.steps = max(self.steps, event.step)
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.reasoning_tokens += usage.reasoning_tokens
-        self.cached_tokens += usage.cached_tokens
-        self.estimated = self.estimated or usage.estimated
-        if event.cost is not None:
-            self.cost += event.cost
-            self.has_cost = True
-
-
 class Transcript:
     """Events in, messages out. Not thread-safe; one owner."""
 
     def __init__(self, events: Iterable[StoredEvent] = ()) -> None:
-        self.entries: list[UserMessage | Exchange] = []
+        self.entries: list[Entry] = []
         self.calls: dict[str, Call] = {}
-        """Every call of the session by its id."""
+        """Every call that was folded, by its id."""
+        self.current_calls: list[Call] = []
+        """All calls of the current task."""
         self.spent = Spent()
-        self.warned: set[str] = set()
+        self.warned: set[tuple[str, str]] = set()
+        """(scope, which) of the limits that people were told about."""
+        self.granted: dict[tuple[str, str], float] = {}
+        """What a person added to a limit of the current task."""
+        self.limit_refused: ApprovalRequired | None = None
+        """The question about a limit that was not answered with yes."""
+        self.place: Place | None = None
+        """Of the event that is applied next; set by who reads the log or writes it."""
+        self.begins_late = False
+        """Earlier events were not read: a summary stands for them."""
         self.final_answer: str | None = None
         self._task_begins = 0
         """Index of the current task's goal in `entries`."""
         self._open: Exchange | None = None
         """The reply being stored: its model call has begun and not finished."""
-        self._held: list[UserMessage] = []
+        self._held: list[Said] = []
         """Said while a model call was under way: the model sees it after that reply."""
         self._partial: dict[str, list[str]] = {}
         self._partial_step = 0
+        self._limit_asks: dict[str, ApprovalRequired] = {}
         for event in events:
             self.apply(event)
 
@@ -184,13 +103,19 @@ class Transcript:
     def _task_created(self, event: TaskCreated) -> None:
         self.spent = Spent()
         self.warned = set()
+        self.granted = {}
+        self.limit_refused = None
+        self.current_calls = []
         self.final_answer = None
         self._close_reply()
+        for entry in self.entries[:1]:
+            if isinstance(entry, Summary):
+                entry.own = False
         self._task_begins = len(self.entries)
-        self.entries.append(UserMessage(text=event.goal))
+        self.entries.append(Said(text=event.goal, is_goal=True, place=self.place))
 
     def _user_message(self, event: UserMessageAdded) -> None:
-        said = UserMessage(text=event.text)
+        said = Said(text=event.text, place=self.place)
         if self._open is not None:
             self._held.append(said)
         else:
@@ -198,7 +123,7 @@ class Transcript:
 
     def _model_call_started(self, event: ModelCallStarted) -> None:
         self._close_reply()
-        self._open = Exchange(step=event.step)
+        self._open = Exchange(step=event.step, place=self.place)
 
     def _model_call_retried(self, event: ModelCallRetried) -> None:
         self._partial.clear()
@@ -238,6 +163,7 @@ class Transcript:
         reply.blocks.append(asked)
         reply.calls.append(call)
         self.calls[asked.tool_call_id] = call
+        self.current_calls.append(call)
 
     def _started(self, event: ToolCallStarted) -> None:
         self.calls[event.tool_call_id].started = True
@@ -246,10 +172,16 @@ class Transcript:
         self.calls[event.tool_call_id].result = event
 
     def _approval_required(self, event: ApprovalRequired) -> None:
+        if event.tool_call_id.startswith(ABOUT_A_LIMIT):
+            self._limit_asks[event.tool_call_id] = event
+            return
         call = self.calls[event.tool_call_id]
         call.ask, call.answer = event, None
 
     def _approval_resolved(self, event: ApprovalResolved) -> None:
+        if event.tool_call_id.startswith(ABOUT_A_LIMIT):
+            self._limit_answered(self._limit_asks[event.tool_call_id], event)
+            return
         call = self.calls[event.tool_call_id]
         if event.status == "stale":
             return
@@ -261,8 +193,28 @@ class Transcript:
         if event.status == "approved" and event.answer == "retry":
             call.started = False
 
+    def _limit_answered(self, ask: ApprovalRequired, answer: ApprovalResolved) -> None:
+        if answer.status != "approved":
+            self.limit_refused = ask
+            return
+        key = (str(ask.arguments["scope"]), str(ask.arguments["which"]))
+        self.granted[key] = self.granted.get(key, 0) + ask.arguments["more"]
+        self.warned.discard(key)
+
     def _warning(self, event: BudgetWarning) -> None:
-        self.warned.add(event.which)
+        self.warned.add((event.scope, event.which))
+
+    def _compacted(self, event: ContextCompacted) -> None:
+        self.spent.add(event)
+        if event.covered:
+            self.summarize(event, event.covered)
+
+    def summarize(self, event: ContextCompacted, covered: int) -> None:
+        """Let the event's summary stand for the first so many entries."""
+        begins = Place(task_id=event.from_task_id, sequence=event.from_sequence)
+        summary = Summary(text=event.summary, kept=tuple(event.kept), begins=begins)
+        self.entries[:covered] = [summary]
+        self._task_begins = max(1, self._task_begins - covered + 1)
 
     def _agent_completed(self, event: AgentCompleted) -> None:
         self.final_answer = event.final_answer
@@ -298,13 +250,10 @@ class Transcript:
 
     def messages(self) -> list[Message]:
         """The history for the next model call."""
-        entries: list[UserMessage | Exchange] = list(self.entries)
+        entries: list[Entry] = list(self.entries)
         if self._open is not None and self._open.blocks:
             entries.append(self._open)
-        found: list[Message] = []
-        for entry in [*entries, *self._held]:
-            found.extend([entry] if isinstance(entry, UserMessage) else entry.messages())
-        return found
+        return [message for entry in [*entries, *self._held] for message in entry.messages()]
 
     @property
     def last_exchange(self) -> Exchange | None:
@@ -320,17 +269,21 @@ class Transcript:
         last = self.last_exchange
         return [] if last is None else [call for call in last.calls if call.result is None]
 
-    @property
-    def current_calls(self) -> list[Call]:
-        """All calls of the current task."""
-        current = self.entries[self._task_begins :]
-        return [call for entry in current if isinstance(entry, Exchange) for call in entry.calls]
+    def current_words(self, before: int) -> list[str]:
+        """What people said in the current task, as far as it stands in the first entries."""
+        words: list[str] = []
+        for number, entry in enumerate(self.entries[:before]):
+            if isinstance(entry, Summary) and entry.own:
+                words.extend(entry.kept)
+            elif isinstance(entry, Said) and number >= self._task_begins:
+                words.append(entry.text)
+        return words
 
     @property
     def unanswered(self) -> bool:
         """Somebody said something that the model has not seen."""
         last = self.entries[-1] if self.entries else None
-        return bool(self._held) or isinstance(last, UserMessage)
+        return bool(self._held) or isinstance(last, Said)
 
     def knows_block(self, block_id: str) -> bool:
         """Whether this text is part of the history already."""
@@ -390,7 +343,11 @@ class Transcript:
     def closing_events(self, why: str) -> list[StoredEvent]:
         """What makes the history whole when the run is cut here: unfinished text as partial, a
         result for every call without one."""
-        return self.partial_events() + [
+        return [*self.partial_events(), *self.results(why)]
+
+    def results(self, why: str) -> list[StoredEvent]:
+        """A result for every call without one."""
+        return [
             ToolCallFinished(
                 step=call.step,
                 tool_call_id=call.asked.tool_call_id,
@@ -433,6 +390,7 @@ _HANDLERS: dict[type, Callable[[Transcript, Any], None]] = {
     ApprovalRequired: Transcript._approval_required,
     ApprovalResolved: Transcript._approval_resolved,
     BudgetWarning: Transcript._warning,
+    ContextCompacted: Transcript._compacted,
     AgentCompleted: Transcript._agent_completed,
     TaskCompleted: Transcript._ended,
     TaskFailed: Transcript._ended,

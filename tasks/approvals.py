@@ -19,6 +19,7 @@ import msgspec
 from django.utils import timezone
 
 from agent.events import ApprovalRequired, ApprovalResolved, StoredEvent
+from agent.transcript import ABOUT_A_LIMIT
 from tasks import events, lifecycle
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
@@ -201,6 +202,8 @@ def check_reply(approval: Approval, reply: Reply) -> None:
 
 def lets_run(approval: Approval, reply: Reply) -> bool:
     """Whether this reply means that the call will be executed."""
+    if approval.tool_call_id.startswith(ABOUT_A_LIMIT):
+        return False
     return reply.approves and not (
         approval.kind == Approval.Kind.UNKNOWN_EFFECT and reply.answer == "done"
     )

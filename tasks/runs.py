@@ -21,6 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.db.models import F
 
 from agent.errors import AgentError
 from agent.events import (
@@ -28,9 +29,11 @@ from agent.events import (
     ApprovalRequired,
     AssistantMessageAdded,
     BudgetExceeded,
+    ContextCompacted,
     ErrorInfo,
     LiveEvent,
     ModelCallFinished,
+    ModelCallStarted,
     ReasoningMessage,
     StoredEvent,
     TaskCompleted,
@@ -42,15 +45,17 @@ from agent.events import (
 from agent.loop import LIVE, run
 from agent.transcript import Transcript
 from agent.workspace import Workspace
-from tasks import approvals, endings, events, relay, sessions, wiring
+from tasks import approvals, endings, events, relay, sessions, usage, wiring
 from tasks.endings import Behind, MadeFile, Terminal
 from tasks.events import Appended, FenceLost
 from tasks.models import Task
 from tasks.starting import Begun, canceller
+from tasks.usage import Charge
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
 
+PAID = (ModelCallFinished, ContextCompacted)
 REPLY_PARTS = (ReasoningMessage, AssistantMessageAdded, ToolCallRequested)
 _BROKEN = ErrorInfo(
     code="internal_error",
@@ -110,6 +115,10 @@ class Run:
         self._terminal: Terminal | None = None
         self._transcript = Transcript()
         self._winding_down = False
+        self._model = self.begun.choice.name
+        """Whom the engine asked last."""
+        self._charged_at = asyncio.get_running_loop().time()
+        """Loop time up to which working time is charged."""
 
     def stop(self, why: Stop) -> None:
         """Ask for the end. The first reason counts."""
@@ -181,6 +190,10 @@ class Run:
             system=self.kit.system,
             repeat_limit=self.kit.repeat_limit,
             retries=self.kit.retries,
+            outer=partial(sync_to_async(usage.gauges), self.begun.task)
+            if usage.limited()
+            else None,
+            budget_asks=self.kit.budget_asks,
         )
         async with aclosing(engine) as produced:
             async for event in produced:
@@ -213,26 +226,44 @@ class Run:
 
     async def _store(self, batch: Sequence[StoredEvent]) -> None:
         self._note_tools(batch)
-        command = partial(
+        append = partial(
             events.append,
             self.task_id,
             batch,
             fence=self.begun.run,
             changes=self._counters(batch),
         )
-        stored = await writer.run(command)
+        stored = await writer.run(partial(_append, append, self.begun.task, self._charges(batch)))
         await self._catch_up(stored)
         self._tell(None)
         if not self._running_tools:
             self._drained.set()
 
     def _counters(self, batch: Sequence[StoredEvent]) -> dict[str, Any]:
-        """What the task's row says of its use, as of this batch."""
-        calls = [event for event in batch if isinstance(event, ModelCallFinished)]
+        """What the task's row says of its use, and of its newest summary, as of this batch."""
+        calls = [event for event in batch if isinstance(event, PAID)]
+        if not calls:
+            return {}
         spent = replace(self._transcript.spent)
         for event in calls:
             spent.add(event)
-        return endings.usage_fields(spent) if calls else {}
+        fields = endings.usage_fields(spent)
+        if isinstance(batch[-1], ContextCompacted):
+            fields["compacted_at"] = F("last_sequence")
+        return fields
+
+    def _charges(self, batch: Sequence[StoredEvent]) -> list[Charge]:
+        """What this batch adds to the use of session, person and day."""
+        found = []
+        for event in batch:
+            if isinstance(event, ModelCallStarted):
+                self._model = event.model
+            elif isinstance(event, PAID):
+                now = asyncio.get_running_loop().time()
+                seconds, self._charged_at = now - self._charged_at, now
+                model = event.model if isinstance(event, ContextCompacted) else self._model
+                found.append(Charge(model=model, event=event, seconds=seconds))
+        return found
 
     def _tell(self, event: LiveEvent | None) -> None:
         if self.observe is not None:
@@ -316,6 +347,13 @@ def made_files(transcript: Transcript, workspace: Workspace) -> list[MadeFile]:
             continue  # gone again, or no longer ours to read: nothing to hand over
         made.append(MadeFile(path=path, size=size, sha256=digest))
     return made
+
+
+def _append(append: Callable[[], Appended], task: Task, charges: Sequence[Charge]) -> Appended:
+    """Command: events and what they cost, together."""
+    stored = append()
+    usage.charge(task, charges)
+    return stored
 
 
 def release(task_id: UUID, run: int) -> None:

@@ -90,6 +90,7 @@ class Kit:
     mode: Mode
     repeat_limit: int
     retries: Retries
+    budget_asks: bool
     system: Callable[[], str] = field(repr=False)
 
 
@@ -113,6 +114,7 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
         mode=mode,
         repeat_limit=settings.repeat_limit,
         retries=Retries(attempts=settings.llm_attempts),
+        budget_asks=settings.budget_asks,
         system=lambda: system_prompt(
             now=timezone.localtime(), workspace=row.name, instructions=row.instructions
         ),

@@ -14,3 +14,4 @@ from tasks.admin import places as places
 from tasks.admin import profiles as profiles
 from tasks.admin import schedules as schedules
 from tasks.admin import tasks as tasks
+from tasks.admin import usage as usage

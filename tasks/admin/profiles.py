@@ -17,7 +17,6 @@ from tasks.admin.base import FastAdmin
 from tasks.models import ModelProfile
 from tasks.profiles import NewKey
 
-
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[ModelProfile]
 else:

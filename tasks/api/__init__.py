@@ -12,7 +12,18 @@ from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import ensure_csrf_cookie
 from ninja import NinjaAPI
 
-from tasks.api import approvals, artifacts, chat, errors, health, models, sessions, tasks, tokens
+from tasks.api import (
+    approvals,
+    artifacts,
+    chat,
+    errors,
+    health,
+    models,
+    sessions,
+    tasks,
+    tokens,
+    usage,
+)
 from tasks.api.edge import Identity, JsonParser, JsonRenderer
 
 api = NinjaAPI(
@@ -33,6 +44,7 @@ api.add_router("/approvals", approvals.router)
 api.add_router("/sessions", sessions.router)
 api.add_router("/workspaces", sessions.workspaces)
 api.add_router("/models", models.router)
+api.add_router("/usage", usage.router)
 api.add_router("/tokens", tokens.router)
 api.add_router("", chat.router)
 

@@ -507,6 +507,39 @@ class ModelList(BaseModel):
     next: str | None
 
 
+class UsageSums(BaseModel):
+    calls: int
+    seconds: float
+    tokens: int
+    """Fresh work: without the input that providers had cached."""
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost: float | None
+    """null: no price of any call is known."""
+    complete: bool
+    """False: some calls have no price and are not in `cost`."""
+    estimated: bool
+    """Some tokens were counted by Pilothouse, because the provider did not say."""
+
+
+class UsageItem(UsageSums):
+    key: str
+    """The day, or the id of the session or user."""
+    name: str
+
+
+class UsageOut(BaseModel):
+    by: str
+    since: str
+    until: str
+    currency: str
+    items: Sequence[UsageItem]
+    next: str | None = None
+    total: UsageSums
+
+
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────
 
 

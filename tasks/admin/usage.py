@@ -1,0 +1,71 @@
+"""What models used and cost: the rows, and their sums per day and model for what is filtered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from tasks import profiles, usage
+from tasks.admin import words
+from tasks.admin.base import EvidenceAdmin, link
+from tasks.models import ModelUsage
+
+MAX_SUMS = 100
+
+
+@admin.register(ModelUsage)
+class ModelUsageAdmin(EvidenceAdmin):
+    change_list_template = "admin/usage.html"
+    list_display = [
+        *("day", "user", "of_session", "of_task", "model", "calls"),
+        *("input_tokens", "cached_tokens", "output_tokens", "the_cost"),
+    ]
+    list_display_links = None
+    list_filter = ["model", "user"]
+    list_select_related = ["user", "session", "task"]
+    search_fields = ["user__username", "model"]
+    search_help_text = "A user's name, a model, or a session's id."
+    id_search = "session_id"
+    date_hierarchy = "day"
+    ordering = ["-day", "-id"]
+
+    @admin.display(description="session")
+    def of_session(self, row: ModelUsage) -> SafeString | str:
+        return link(row.session, words.line(str(row.session), 60))
+
+    @admin.display(description="task")
+    def of_task(self, row: ModelUsage) -> SafeString | str:
+        return link(row.task, words.line(row.task.goal, 60))
+
+    @admin.display(description="cost", ordering="cost")
+    def the_cost(self, row: ModelUsage) -> str:
+        return _money(float(row.cost)) if row.priced_calls else "-"
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        response: Any = super().changelist_view(request, extra_context)
+        listed = getattr(response, "context_data", {}).get("cl")
+        if listed is not None:
+            response.context_data["sums"] = _sums(listed.queryset)
+            response.context_data["currency"] = profiles.currency()
+        return response
+
+
+def _sums(found: Any) -> list[tuple[Any, ...]]:
+    groups = [(*key, sums) for key, sums in usage.by(found, "day", "model")][:MAX_SUMS]
+    rows = [(day, model, *_figures(sums)) for day, model, sums in groups]
+    return [*rows, ("all", "", *_figures(usage.total(found)))]
+
+
+def _figures(sums: usage.Total) -> tuple[str, ...]:
+    """Calls, fresh tokens, cached ones, output, cost; ~ where we had to count."""
+    about = "~" if sums.estimated else ""
+    counts = (sums.tokens, sums.cached_tokens, sums.output_tokens)
+    cost = "-" if sums.cost is None else about + _money(sums.cost)
+    return (f"{sums.calls:,}", *(f"{about}{count:,}" for count in counts), cost)
+
+
+def _money(amount: float) -> str:
+    return f"{amount:,.4f}"
