@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -241,11 +242,16 @@ class ModelDesk:
         """The provider's id where that is one; they number calls per reply, or not at all, and ours
         are unique in the session (of which the beginning may not be known). `given` are the ids of
         this reply so far."""
-        taken = not theirs or theirs in given or theirs in self._transcript.calls
+        usable = _USABLE_ID.fullmatch(theirs) is not None
+        taken = not usable or theirs in given or theirs in self._transcript.calls
         if not (taken or theirs.startswith(ABOUT_A_LIMIT) or self._transcript.begins_late):
             given.add(theirs)
             return theirs
         return f"call_{_new_id()}"
+
+
+_USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
+"""Longer, empty or odd ids are replaced: they go into columns, frames and other providers."""
 
 
 def _checked(reply: Reply | None) -> Reply:

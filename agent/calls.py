@@ -134,14 +134,16 @@ class CallDesk:
         arguments = call.asked.arguments
         if arguments is None:
             return Settle(ok=False, content=call.asked.problem)
-        problem = self._toolbox.problem(call.asked.name, arguments)
-        if problem is not None:
-            return Settle(ok=False, content=problem)
         settled = _settled(call)
         if settled is not None:
             return settled
         if call.started and not read_only(call.capability):
-            return await self._question(call, "unknown_effect", _UNKNOWN_EFFECT)
+            # Before anything else is looked at: the tool may be gone, the schema changed, the
+            # target as the call left it. None of that says that nothing happened.
+            return await self._unknown_effect(call)
+        problem = self._toolbox.problem(call.asked.name, arguments)
+        if problem is not None:
+            return Settle(ok=False, content=problem)
         if call.answer is not None:
             return await self._approved(call, arguments)
         return await self._undecided(call)
@@ -178,10 +180,20 @@ class CallDesk:
             return Settle(ok=False, content=_TWICE_REJECTED)
         return await self._question(call, "call", decision.reason)
 
+    async def _unknown_effect(self, call: Call) -> Verdict:
+        """Only a person can say whether it happened, whatever a repetition would do now."""
+        if self._policy.mode != "ask":
+            return Settle(ok=False, content=_nobody_there(_UNKNOWN_EFFECT))
+        try:
+            preview = await self._preview(call)
+        except (PathRefused, ToolFailed) as refusal:
+            preview = Preview(diff=f"It cannot be repeated as it is: {refusal}", target_digest="")
+        return self._ask(call, "unknown_effect", _UNKNOWN_EFFECT, preview)
+
     async def _question(self, call: Call, kind: str, reason: str) -> Verdict:
         """Evidence first: a call whose effect cannot even be described is not put to a person."""
         if self._policy.mode != "ask":
-            return Settle(ok=False, content=_denied(f"{reason} Nobody is there to decide."))
+            return Settle(ok=False, content=_nobody_there(reason))
         try:
             preview = await self._preview(call)
         except (PathRefused, ToolFailed) as refusal:
@@ -308,6 +320,10 @@ def _comment(text: str) -> str:
 
 def _denied(reason: str) -> str:
     return f"Refused by policy: {reason} Do not try to reach the same in another way."
+
+
+def _nobody_there(reason: str) -> str:
+    return _denied(f"{reason} Nobody is there to decide.")
 
 
 _UNKNOWN_EFFECT = (

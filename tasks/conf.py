@@ -16,7 +16,7 @@ class Conf:
 
     var_dir: Path
     """State that is not the database: audit key, locks, workspaces."""
-    audit_key: bytes
+    audit_key: bytes = field(repr=False)
     """HMAC key of the hash chains."""
     workspaces_dir: Path
     secrets_key: bytes = field(default=b"", repr=False)
@@ -28,7 +28,7 @@ class Conf:
     llm_provider: str = "openai"
     """openai or scripted"""
     llm_base_url: str = ""
-    llm_api_key: str = ""
+    llm_api_key: str = field(default="", repr=False)
     llm_model: str = ""
     llm_stream: bool = True
     llm_connect_seconds: float = 10

@@ -14,6 +14,8 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
+from django.db.models import Q
+from django.utils import timezone
 
 from agent.calls import arguments_digest
 from agent.errors import AgentError
@@ -141,6 +143,10 @@ def _resolve(
 ) -> Outcome:
     outcome = approvals.resolve(approval_id, user_id, username, reply, shown=shown, edited=edited)
     if worker and outcome.wakes:
-        # The answering process goes on itself; nobody else begins while its lease lasts.
-        Task.objects.filter(pk=outcome.approval.task_id).update(**lease(worker))
+        # The answering process goes on itself; nobody else begins while its lease lasts. Only if
+        # nobody has begun: a repeated answer must not take a lease from who works on it.
+        free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=timezone.now())
+        Task.objects.filter(
+            free, pk=outcome.approval.task_id, status=Task.Status.WAITING_APPROVAL
+        ).update(**lease(worker))
     return outcome

@@ -103,12 +103,12 @@ class Runner:
     async def drain(self, seconds: float) -> None:
         """No new runs; running tools get so long; leases are released; the pool is closed."""
         self._draining = True
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.wait({self._watcher})
         await asyncio.gather(*(run.wind_down(seconds) for run in list(self._runs.values())))
         if self._tasks:
             await asyncio.wait(set(self._tasks.values()))
+        if self._watcher is not None:  # until here it renewed the leases of what was still running
+            self._watcher.cancel()
+            await asyncio.wait({self._watcher})
         await self._models.aclose()
 
     @property
@@ -145,6 +145,11 @@ class Runner:
             logger.error("The database failed the run; its lease runs out: %s", trouble)
         except Task.DoesNotExist:
             logger.warning("Told to run a task that does not exist.")
+        except (
+            Exception
+        ):  # the boundary of a run: what cannot be begun must end, not be tried for ever
+            logger.exception("The task could not be begun.")
+            await writer.run(partial(starting.give_up, task_id, self.worker))
 
     async def _drive(self, begun: starting.Begun) -> Ending:
         task = begun.task

@@ -24,6 +24,11 @@ MAX_RECOVERIES = 3
 """So many in a row without a finished model or tool call, and the task fails."""
 PROGRESS_TYPES = ("model_call_finished", "tool_call_finished")
 _WHY_RECOVERED = "The process that ran it stopped, or did not say for too long that it lives."
+_NOT_BEGUN = ErrorInfo(
+    code="internal_error",
+    message="The task could not be begun because of an error in Pilothouse itself.",
+    hint="The server's log has the details; often a setting is wrong. Then retry the task.",
+)
 _GIVEN_UP = ErrorInfo(
     code="recovery_failed",
     message=f"It was taken over {MAX_RECOVERIES} times without getting any further.",
@@ -131,6 +136,11 @@ def _recoveries(task: Task) -> int:
     achieved = rows.filter(type__in=PROGRESS_TYPES).order_by("-sequence").first()
     since = achieved.sequence if achieved else 0
     return rows.filter(type="task_recovered", sequence__gt=since).count()
+
+
+def give_up(task_id: UUID, worker: str) -> None:
+    """Command: fail a task that this process could not begin because of an error of ours."""
+    _fail_if_runnable(task_id, worker, _NOT_BEGUN)
 
 
 def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo) -> None:

@@ -90,6 +90,9 @@ def _refuse_our_state(real: Path) -> None:
     for state in _our_state():
         if real == state or real in state.parents:
             raise Invalid("workspace_root", f"{real} holds Pilothouse's own state ({state}).")
+    for room in _our_program():
+        if real == room or room in real.parents:
+            raise Invalid("workspace_root", f"{real} is part of Pilothouse itself.")
     var, home = conf().var_dir.resolve(), conf().workspaces_dir.resolve()
     if var in real.parents and home not in real.parents:
         raise Invalid("workspace_root", f"{real} is part of Pilothouse's own state ({var}).")
@@ -98,10 +101,17 @@ def _refuse_our_state(real: Path) -> None:
 def _our_state() -> Iterator[Path]:
     yield conf().var_dir.resolve()
     yield conf().workspaces_dir.resolve()
-    yield Path(__file__).resolve().parent  # a tool that can edit the program is not held by it
+    yield from _our_program()
     database = settings.DATABASES["default"]
     if database["ENGINE"].endswith("sqlite3"):
         yield Path(database["NAME"]).resolve()
+
+
+def _our_program() -> Iterator[Path]:
+    """A tool that can edit the program is not held by it."""
+    root = Path(__file__).resolve().parent.parent
+    for room in ("agent", "config", "static", "streaming", "tasks", "templates", ".venv"):
+        yield root / room
 
 
 def _refuse_taken(owner: AbstractBaseUser, name: str, real: Path) -> None:

@@ -438,6 +438,35 @@ async def test_an_effect_that_a_crash_interrupted_is_put_to_a_person(
     assert isinstance(bench.log[-1], AgentCompleted)
 
 
+async def test_an_edit_that_happened_before_the_crash_is_not_told_as_failed(folder: Path) -> None:
+    """Its preview fails afterwards, because the old text is gone: still nobody may guess."""
+    edit = ScriptedCall(name="edit_file", arguments={"path": "a.txt", "old": "AAA", "new": "B"})
+    bench = Bench(folder, [calls(edit), DONE])
+    await bench.run()
+    bench.answer("approved")
+    await bench.run(stop_at=ToolCallStarted)
+    (folder / "a.txt").write_text("B")
+    produced = await bench.run()
+    question = produced[-1]
+    assert isinstance(question, ApprovalRequired)
+    assert question.kind == "unknown_effect"
+    bench.answer("approved", answer="done")
+    await bench.run()
+    assert bench.of(ToolCallFinished)[-1].ok
+    assert (folder / "a.txt").read_text() == "B"
+
+
+async def test_an_effect_of_a_tool_that_is_gone_is_still_put_to_a_person(folder: Path) -> None:
+    bench = Bench(folder, [calls(write()), DONE])
+    await bench.run()
+    bench.answer("approved")
+    await bench.run(stop_at=ToolCallStarted)
+    bench.tools = []
+    produced = await bench.run()
+    assert isinstance(produced[-1], ApprovalRequired)
+    assert produced[-1].kind == "unknown_effect"
+
+
 async def test_a_crash_between_answer_and_end_does_not_ask_the_model_again(folder: Path) -> None:
     bench = Bench(folder, [DONE])
     await bench.run(stop_at=ModelCallFinished)
