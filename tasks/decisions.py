@@ -23,9 +23,10 @@ from agent.text import clean, clean_json
 from agent.toolbox import ToolContext
 from tasks import approvals, wiring
 from tasks.approvals import Evidence, Outcome, Reply
+from tasks.commands import lease
 from tasks.errors import Conflict, Invalid, NotFound, ServiceError
 from tasks.models import Approval, Task
-from tasks.service import lease, ring
+from tasks.service import ring
 from tasks.writer import writer
 
 

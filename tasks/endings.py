@@ -86,7 +86,7 @@ def cancel(
     task = _locked(task_id)
     if task.status in Task.TERMINAL or (run is not None and task.run != run):
         return False
-    transcript = sessions.transcript_of(task)
+    transcript = sessions.of_task_alone(task_id)
     whole = [*_unfinished(partial, transcript), *approvals.cancel_open(task_id, username)]
     whole += transcript.closing_events("the task was stopped")
     end(task_id, TaskCancelled(by=username), before=whole, spent=transcript.spent)
@@ -98,7 +98,7 @@ def fail(task_id: UUID, error: ErrorInfo, *, run: int | None = None) -> bool:
     task = _locked(task_id)
     if task.status in Task.TERMINAL or (run is not None and task.run != run):
         return False
-    transcript = sessions.transcript_of(task)
+    transcript = sessions.of_task_alone(task_id)
     whole = [*approvals.cancel_open(task_id, ""), *transcript.closing_events("the task failed")]
     end(task_id, TaskFailed(error=error), before=whole, spent=transcript.spent)
     return True
@@ -120,7 +120,7 @@ def usage_fields(spent: Spent) -> dict[str, Any]:
 
 
 def _locked(task_id: UUID) -> Task:
-    return Task.objects.select_for_update(of=("self",)).select_related("session").get(pk=task_id)
+    return Task.objects.select_for_update().get(pk=task_id)
 
 
 def _unfinished(partial: Sequence[StoredEvent], transcript: Transcript) -> list[StoredEvent]:

@@ -18,19 +18,19 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from agent.errors import AgentError
 from tasks import approvals, profiles, starting, wiring
+from tasks.commands import lease
 from tasks.conf import conf
 from tasks.hub import Key, hub
 from tasks.logs import task_id as logged_task
 from tasks.models import Approval, Session, Task
 from tasks.runs import Ending, Observer, Run, Stop
-from tasks.service import lease
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,9 @@ class Runner:
     async def _look_around(self) -> None:
         room = 0 if self._draining else conf().max_active_runs - len(self._tasks)
         tasks, sessions = hub.followed()
-        seen = await sync_to_async(_look)(room, list(self._runs), tasks, sessions, only=self._only)
+        seen = await database_sync_to_async(_look)(
+            room, list(self._runs), tasks, sessions, only=self._only
+        )
         for task_id in seen.runnable:
             self._begin(task_id)
         for task_id in seen.cancelled:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -20,9 +21,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.db.models import F
 
+from agent.entries import Place
 from agent.errors import AgentError
 from agent.events import (
     AgentCompleted,
@@ -55,6 +57,9 @@ from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
 
+_FOLDING = ThreadPoolExecutor(2, thread_name_prefix="fold")
+_fold = database_sync_to_async(sessions.transcript_of, thread_sensitive=False, executor=_FOLDING)
+"""Reading a long log takes a while: not in the one thread in which leases are looked after."""
 PAID = (ModelCallFinished, ContextCompacted)
 REPLY_PARTS = (ReasoningMessage, AssistantMessageAdded, ToolCallRequested)
 _BROKEN = ErrorInfo(
@@ -179,7 +184,7 @@ class Run:
         return Ending.CANCELLED
 
     async def _work(self) -> Ending:
-        self._transcript = await sync_to_async(sessions.transcript_of)(self.begun.task)
+        self._transcript = await _fold(self.begun.task)
         engine = run(
             self._transcript,
             self.begun.choice.models,
@@ -190,7 +195,7 @@ class Run:
             system=self.kit.system,
             repeat_limit=self.kit.repeat_limit,
             retries=self.kit.retries,
-            outer=partial(sync_to_async(usage.gauges), self.begun.task)
+            outer=partial(database_sync_to_async(usage.gauges), self.begun.task)
             if usage.limited()
             else None,
             budget_asks=self.kit.budget_asks,
@@ -235,6 +240,7 @@ class Run:
         )
         stored = await writer.run(partial(_append, append, self.begun.task, self._charges(batch)))
         await self._catch_up(stored)
+        self._mark(stored.last_sequence)
         self._tell(None)
         if not self._running_tools:
             self._drained.set()
@@ -277,6 +283,10 @@ class Run:
             elif isinstance(event, ToolCallFinished):
                 self._running_tools.discard(event.tool_call_id)
 
+    def _mark(self, sequence: int) -> None:
+        """Tell the fold where the event stands that it takes next."""
+        self._transcript.place = Place(task_id=self._task_text, sequence=sequence)
+
     async def _catch_up(self, stored: Appended) -> None:
         """Fold in what others stored before our own events."""
         if stored.first_sequence != self._known + 1:
@@ -285,8 +295,9 @@ class Run:
 
     async def _read_up_to(self, last: int) -> None:
         missing = last - self._known
-        rows = await sync_to_async(events.page)(self.task_id, self._known, missing)
+        rows = await database_sync_to_async(events.page)(self.task_id, self._known, missing)
         for row in rows:
+            self._mark(row.sequence)
             self._transcript.apply(events.typed(row))
             self._known = row.sequence
 
@@ -298,7 +309,7 @@ class Run:
             try:
                 await self._end(TaskCompleted(), [answer], seen=self._known)
             except Behind:
-                newest = await sync_to_async(_last_sequence)(self.task_id)
+                newest = await database_sync_to_async(_last_sequence)(self.task_id)
                 await self._read_up_to(newest)
             else:
                 self._answer = answer
@@ -312,8 +323,7 @@ class Run:
             return Ending.ENDED
         if not self._questions:
             raise RuntimeError("The engine stopped without an end and without a question.")
-        await writer.run(partial(approvals.ask, self.task_id, self.begun.run, self._questions))
-        return Ending.WAITING
+        return await writer.run(partial(_ask, self.task_id, self.begun.run, self._questions))
 
     async def _end(
         self, terminal: Terminal, before: Sequence[StoredEvent], seen: int | None = None
@@ -330,6 +340,17 @@ class Run:
             spent=self._transcript.spent,
         )
         await writer.run(command)
+
+
+def _ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> Ending:
+    """Command: the run stops with its questions, unless a person wanted the end a moment before:
+    nobody would look for that in a task that waits."""
+    task = Task.objects.select_for_update(of=("self",)).get(pk=task_id)
+    if task.cancel_requested_at is not None and task.run == run:
+        endings.cancel(task_id, canceller(task), run=run)
+        return Ending.CANCELLED
+    approvals.ask(task_id, run, questions)
+    return Ending.WAITING
 
 
 def made_files(transcript: Transcript, workspace: Workspace) -> list[MadeFile]:

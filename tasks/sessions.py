@@ -1,65 +1,153 @@
 """From a session's log to what the model is told: the transcript of a task with its history.
 
 A task's history is the chain of the tasks that it follows up, oldest first; a forked session
-begins with the chain of the task that it was forked from, up to the chosen event. Reading costs
-queries: call these in a thread or a command, never on the event loop.
+begins with the chain of the task that it was forked from, up to the chosen event. Where the model
+has summarized, only what its newest summary does not cover is read, so a follow-up costs the same
+however long the conversation is; the task itself is always read whole. Reading costs queries: call
+these in a thread or a command, never on the event loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, cast
 from uuid import UUID
 
-from agent.events import TERMINAL_TYPES
+from agent.entries import Place
+from agent.events import TERMINAL_TYPES, ContextCompacted
 from agent.transcript import Transcript
 from tasks import events
 from tasks.events import Row
-from tasks.models import Task
+from tasks.models import Session, Task, TaskEvent
 
 PAGE = 1000
+LINKS = 100
+"""Tasks that are looked up together on the way back."""
 RUNNER_ENDS = TERMINAL_TYPES | {"approval_required"}
 
 
-def rows_of(task_id: UUID, up_to: int | None = None) -> Iterator[Row]:
-    """The task's events in order, page by page; with `up_to` only those up to that sequence."""
-    after = 0
-    while page := events.page(task_id, after, PAGE):
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A task of a chain and what counts of its log."""
+
+    task_id: UUID
+    after: int = 0
+    up_to: int | None = None
+    """None: to its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What to read for a task: oldest first, itself last."""
+
+    links: list[Link]
+    summary: ContextCompacted | None
+    """It stands for everything before the first link, or within the task itself for what comes
+    before its place."""
+
+
+def rows_of(link: Link) -> Iterator[Row]:
+    """The events of a link in order, page by page."""
+    after = link.after
+    while page := events.page(link.task_id, after, PAGE):
         for row in page:
-            if up_to is not None and row.sequence > up_to:
+            if link.up_to is not None and row.sequence > link.up_to:
                 return
             yield row
+        if len(page) < PAGE:
+            return
         after = page[-1].sequence
 
 
-def chain(task: Task) -> list[tuple[UUID, int | None]]:
-    """The tasks that this one continues, oldest first, itself last; each with the last sequence
-    that counts (None: all)."""
-    links: list[tuple[UUID, int | None]] = []
-    current: Task | None = task
-    up_to: int | None = None
+def history_of(task: Task) -> History:
+    """Back from the task to the beginning, or to where the newest summary ends."""
+    links: list[Link] = []
+    summary: ContextCompacted | None = None
+    walk = _Walk(task)
+    current, up_to = walk.first, None
     while current is not None:
-        links.append((current.id, up_to))
-        session = current.session
-        current, up_to = (
-            (current.follow_up_of, None)
-            if current.follow_up_of is not None
-            else (session.forked_from, session.forked_at_sequence)
-        )
-    return links[::-1]
+        summary = summary or _summary_in(current, up_to)
+        here = summary is not None and summary.to_task_id == str(current["id"])
+        # The task itself is read whole: its calls, its limits and what it used count.
+        after = summary.to_sequence if summary is not None and here and links else 0
+        links.append(Link(task_id=current["id"], after=after, up_to=up_to))
+        if here:
+            break
+        current, up_to = walk.before(current)
+    return History(links=links[::-1], summary=summary)
 
 
 def transcript_of(task: Task) -> Transcript:
     """Everything that the next model call of this task depends on."""
+    history = history_of(task)
+    summary = history.summary
     transcript = Transcript()
+    within = summary is not None and summary.to_task_id == str(task.id)
+    if summary is not None and not within:
+        transcript.summarize(summary, 0)
+    transcript.begins_late = summary is not None
     seconds = 0.0
-    for task_id, up_to in chain(task):
+    for link in history.links:
         meter = WorkingTime()
-        for row in meter.watch(rows_of(task_id, up_to)):
-            transcript.apply(events.typed(row))
+        for row in meter.watch(rows_of(link)):
+            if summary is not None and within and row.sequence > summary.to_sequence:
+                transcript.settle()
+                transcript.summarize(summary, len(transcript.entries))
+                within = False
+            transcript.place = Place(task_id=row.task_id, sequence=row.sequence)
+            _apply(transcript, row)
         seconds = meter.seconds
     transcript.spent.seconds = seconds
     return transcript
+
+
+def _apply(transcript: Transcript, row: Row) -> None:
+    event = events.typed(row)
+    if transcript.begins_late and isinstance(event, ContextCompacted):
+        # It is the newest summary, which stands at its place already, or an older one within it.
+        transcript.spent.add(event)
+    else:
+        transcript.apply(event)
+
+
+class _Walk:
+    """From a task to the one before it, with few queries however many there are."""
+
+    def __init__(self, task: Task) -> None:
+        self._known: dict[UUID, dict[str, Any]] = {}
+        self.first = self._find(task.id)
+
+    def before(self, task: dict[str, Any]) -> tuple[dict[str, Any] | None, int | None]:
+        """The task that this one continues, with the last sequence that counts (None: all)."""
+        if task["follow_up_of_id"] is not None:
+            return self._find(task["follow_up_of_id"]), None
+        fork = Session.objects.values_list("forked_from_id", "forked_at_sequence")
+        origin, sequence = fork.get(pk=task["session_id"])
+        return (None, None) if origin is None else (self._find(origin), sequence)
+
+    def _find(self, task_id: UUID) -> dict[str, Any]:
+        if task_id not in self._known:
+            place = Task.objects.filter(pk=task_id).values_list("session_id", "first_position")
+            session_id, position = place.get()
+            near = Task.objects.filter(session_id=session_id, first_position__lte=position)
+            fields = ("id", "session_id", "follow_up_of_id", "compacted_at")
+            for row in near.order_by("-first_position").values(*fields)[:LINKS]:
+                self._known[row["id"]] = cast(dict[str, Any], row)
+        return self._known[task_id]
+
+
+def _summary_in(task: dict[str, Any], up_to: int | None) -> ContextCompacted | None:
+    """The newest summary of the task's log up to there."""
+    sequence = task["compacted_at"]
+    if sequence is not None and up_to is not None and sequence > up_to:
+        earlier = TaskEvent.objects.filter(task_id=task["id"], type="context_compacted")
+        found = earlier.filter(sequence__lte=up_to).order_by("-sequence")
+        sequence = found.values_list("sequence", flat=True).first()
+    row = None if sequence is None else events.one(task["id"], sequence)
+    event = None if row is None else events.typed(row)
+    return event if isinstance(event, ContextCompacted) else None
 
 
 class WorkingTime:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from agent.events import ErrorInfo, StoredEvent, TaskRecovered, TaskStarted
 from tasks import endings, events, wiring
+from tasks.commands import lease
 from tasks.lifecycle import move
 from tasks.models import Approval, Task, TaskEvent
-from tasks.service import lease
 from tasks.writer import writer
 
 MAX_RECOVERIES = 3
@@ -51,7 +51,7 @@ class Begun:
 async def begin(task_id: UUID, worker: str, models: wiring.Models) -> Begun | None:
     """Take the task, if its turn has come and nobody else has it. Fails it when there is no model."""
     try:
-        task, choice = await sync_to_async(_load)(task_id, models)
+        task, choice = await database_sync_to_async(_load)(task_id, models)
     except wiring.NoModel as missing:
         error = ErrorInfo(code="no_model", message=str(missing), hint=missing.hint)
         await writer.run(partial(_fail_if_runnable, task_id, worker, error))

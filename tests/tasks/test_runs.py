@@ -11,9 +11,11 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
+from agent.providers import ModelRequest
 from agent.providers.scripted import ScriptedCall, Turn
-from tasks import approvals, service
-from tasks.errors import Conflict
+from tasks import approvals, decisions, service, wiring
+from tasks.approvals import Reply
+from tasks.errors import Conflict, Invalid, NotFound
 from tasks.models import Artifact, Task
 from tasks.runner import Runner
 from tasks.writer import writer
@@ -388,3 +390,109 @@ async def test_an_expired_question_counts_as_no_and_the_run_goes_on(house: House
     await approval.arefresh_from_db()
     assert approval.status == "expired"
     assert not (house.folder / "out.md").exists()
+
+
+# ── what must not be lost between two looks ───────────────────────────────────────────────────
+
+
+async def test_a_cancel_just_before_the_question_is_not_lost(house: House) -> None:
+    created = await house.ask()
+
+    def stopped_meanwhile(request: ModelRequest) -> Turn:
+        asyncio.get_running_loop().create_task(service.cancel(created.task_id, house.alice.pk))
+        return WRITE
+
+    async with house.runner(stopped_meanwhile):
+        task = await house.until(created.task_id, "cancelled")
+    await house.check(task.pk)
+
+
+async def test_the_question_command_itself_looks_for_a_cancel(house: House) -> None:
+    created = await house.ask()
+
+    async def cancel_unheard() -> None:
+        """As another process would: nobody rings this one's runner."""
+        now = timezone.now()
+        await Task.objects.filter(pk=created.task_id).aupdate(
+            cancel_requested_at=now, cancel_requested_by=house.alice
+        )
+
+    def stopped_unheard(request: ModelRequest) -> Turn:
+        asyncio.run_coroutine_threadsafe(cancel_unheard(), asyncio.get_running_loop())
+        return Turn(text="x" * 30, piece=1, delay=0.005, calls=WRITE.calls)
+
+    async with house.runner(stopped_unheard):
+        task = await house.until(created.task_id, "cancelled")
+    assert not (house.folder / "out.md").exists()
+    await house.check(task.pk)
+
+
+async def test_repeating_an_interrupt_does_not_stop_what_it_made(house: House) -> None:
+    async with house.runner(Turn(text="Long", hang=True), Turn(text="Slow", hang=True)):
+        first = await house.ask()
+        await house.until(first.task_id, lambda task: task.last_sequence >= 3)
+        same = {"when_busy": "interrupt", "idempotency_key": "k", "body_digest": "d"}
+        second = await house.ask("Rather", session_id=first.session_id, **same)
+        again = await house.ask("Rather", session_id=first.session_id, **same)
+        assert (again.task_id, again.replayed) == (second.task_id, True)
+        await house.until(second.task_id, "running")
+        assert (await Task.objects.aget(pk=second.task_id)).cancel_requested_at is None
+
+
+async def test_a_refused_interrupt_stops_nothing(house: House) -> None:
+    first = await house.ask()
+    other = await house.ask("Elsewhere")
+    with pytest.raises(NotFound):
+        await house.ask(
+            "Rather",
+            session_id=first.session_id,
+            when_busy="interrupt",
+            follow_up_of=other.task_id,
+        )
+    assert (await Task.objects.aget(pk=first.task_id)).status == "queued"
+
+
+async def test_repeating_a_steering_message_says_it_once(house: House) -> None:
+    first = await house.ask()
+    same = {"when_busy": "steer", "idempotency_key": "k", "body_digest": "d"}
+    said = await house.ask("Also", session_id=first.session_id, **same)
+    again = await house.ask("Also", session_id=first.session_id, **same)
+    assert (again.sequence, again.replayed) == (said.sequence, True)
+    assert (await house.types(first.task_id)).count("user_message") == 1
+    with pytest.raises(Conflict):
+        await house.ask("Something else", session_id=first.session_id, **same)
+
+
+async def test_steering_refuses_what_only_a_new_task_can_have(house: House) -> None:
+    first = await house.ask()
+    with pytest.raises(Invalid) as refusal:
+        await house.ask("Also", session_id=first.session_id, when_busy="steer", mode="read_only")
+    assert refusal.value.code == "not_for_steering"
+
+
+async def test_repeating_an_answer_takes_no_lease_from_who_works_on_it(house: House) -> None:
+    async with house.runner(WRITE, Turn(text="on it", hang=True)):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+        approval = await house.pending(created.task_id)
+        await house.reply(approval.pk)
+        await house.until(created.task_id, "running")
+        reply = Reply(decision="approve")
+        await decisions.resolve(approval.pk, house.alice.pk, reply, worker="cli:2")
+        task = await Task.objects.aget(pk=created.task_id)
+        assert (task.status, task.lease_worker) == ("running", "test:1")
+
+
+async def test_a_task_that_cannot_be_begun_fails_and_is_not_tried_for_ever(house: House) -> None:
+    class Broken(wiring.Models):
+        def choose(self, task: Task) -> wiring.Choice:
+            raise ValueError("Unknown scheme for proxy URL")
+
+    created = await house.ask()
+    runner = Runner("test:1", Broken())
+    await runner.start()
+    task = await house.until(created.task_id, "failed")
+    await runner.drain(1)
+    assert task.error is not None
+    assert task.error["code"] == "internal_error"
+    assert "proxy" not in str(task.error)

@@ -1,0 +1,323 @@
+"""The commands behind the service: a session's queue, and who may come into it when.
+
+Each is one command of `tasks.writer`: it locks, checks everything, and only then changes rows, so
+a refused request leaves no trace. Locks are taken in one order everywhere, tasks before their
+session, so that no two commands wait for each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from agent.events import TaskCreated, UserMessageAdded, from_payload
+from agent.text import cut
+from tasks import endings, events
+from tasks.conf import conf
+from tasks.errors import Conflict, Invalid, NotFound, TooMany
+from tasks.models import Session, Task, TaskEvent, Workspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRequest:
+    """A goal and where it belongs."""
+
+    goal: str
+    owner_id: int
+    trigger: str
+    session_id: UUID | None = None
+    """None: a new session in `workspace_id`, or in the owner's first workspace."""
+    workspace_id: UUID | None = None
+    follow_up_of: UUID | None = None
+    when_busy: str = "reject"
+    mode: str = ""
+    """Tightens the server's; loosening is refused."""
+    limits: dict[str, float] | None = None
+    model_profile_id: UUID | None = None
+    """None: the session's."""
+    idempotency_key: str = ""
+    body_digest: str = ""
+    worker: str = ""
+    """The process that will run it itself: nobody else may begin until its lease ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """Where to find what was asked for."""
+
+    task_id: UUID
+    session_id: UUID
+    status: str
+    sequence: int
+    position: int
+    replayed: bool = False
+    """True: the same request had been accepted before; nothing new was made."""
+
+    @property
+    def stream_url(self) -> str:
+        return f"/api/tasks/{self.task_id}/stream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """What a creating command did, and who is to be told."""
+
+    created: Created
+    rings: tuple[tuple[UUID, str], ...] = ()
+    """Task ids and the messages for their runners."""
+
+
+class SessionMoved(Exception):
+    """A task came into the session between two looks; nothing was stored."""
+
+
+def lease(worker: str) -> dict[str, Any]:
+    """Fields of a task that `worker` holds from now on."""
+    until = timezone.now() + timedelta(seconds=conf().lease_seconds)
+    return {"lease_worker": worker, "lease_expires_at": until}
+
+
+def create(request: TaskRequest) -> Accepted:
+    """Command: everything is checked before anything changes, an interrupted task included."""
+    before = _replayed(request)
+    if before is not None:
+        return Accepted(created=before)
+    busy = _lock_open_tasks(request.session_id)
+    session = _session(request)
+    if [task.pk for task in busy] != list(_open_tasks(session.pk).values_list("pk", flat=True)):
+        raise SessionMoved
+    if busy and request.when_busy == "steer":
+        _refuse_with_steer(request)
+        return Accepted(created=_steer_once(busy[0].pk, request))
+    if busy and request.when_busy == "reject":
+        raise Conflict(
+            "session_busy",
+            "A task of this session is not finished yet.",
+            {"task_id": str(busy[0].pk), "status": busy[0].status},
+        )
+    _refuse_full_queue(request.owner_id)
+    previous = _previous(request, session)
+    rings: list[tuple[UUID, str]] = []
+    if request.when_busy == "interrupt":
+        stopped = [task.pk for task in busy if cancel(task.pk, request.owner_id)]
+        rings = [(task_id, "run.cancel") for task_id in stopped]
+    created = _store(request, session, previous)
+    if not request.worker:
+        rings.append((created.task_id, "run.start"))
+    return Accepted(created=created, rings=tuple(rings))
+
+
+def _open_tasks(session_id: UUID) -> QuerySet[Task]:
+    tasks = Task.objects.filter(session_id=session_id, status__in=Task.OPEN)
+    return tasks.order_by("first_position")
+
+
+def _lock_open_tasks(session_id: UUID | None) -> list[Task]:
+    """Before the session's row, as every append does it: two commands never wait crosswise."""
+    return [] if session_id is None else list(_open_tasks(session_id).select_for_update())
+
+
+def _refuse_with_steer(request: TaskRequest) -> None:
+    """A steering message belongs to a task that exists: what shapes a new one would be lost."""
+    given = {
+        "mode": request.mode,
+        "follow_up_of": request.follow_up_of,
+        "limits": request.limits,
+        "model": request.model_profile_id,
+    }
+    extra = {name: "only for a new task" for name, value in given.items() if value}
+    if extra:
+        message = f"This would steer a running task; {', '.join(extra)} cannot be used with that."
+        raise Invalid("not_for_steering", message, extra)
+
+
+def _replayed(request: TaskRequest) -> Created | None:
+    if not request.idempotency_key:
+        return None
+    task = Task.objects.filter(
+        created_by_id=request.owner_id, idempotency_key=request.idempotency_key
+    ).first()
+    if task is None:
+        return _replayed_message(request) if request.when_busy == "steer" else None
+    if task.idempotency_digest != request.body_digest:
+        raise _other_request()
+    return Created(
+        task_id=task.id,
+        session_id=task.session_id,
+        status=str(Task.Status.QUEUED),
+        sequence=1,
+        position=task.first_position,
+        replayed=True,
+    )
+
+
+def _replayed_message(request: TaskRequest) -> Created | None:
+    """A steering message makes no task to carry the key: its own id is made of it."""
+    if request.session_id is None:
+        return None
+    said = TaskEvent.objects.filter(
+        session_id=request.session_id,
+        type="user_message",
+        payload__contains=_message_id(request),
+    ).first()
+    if said is None:
+        return None
+    event = from_payload(said.type, said.payload)
+    if not isinstance(event, UserMessageAdded) or event.text != request.goal:
+        raise _other_request()
+    return Created(
+        task_id=said.task_id,
+        session_id=said.session_id,
+        status=said.task.status,
+        sequence=said.sequence,
+        position=said.position,
+        replayed=True,
+    )
+
+
+def _other_request() -> Conflict:
+    return Conflict("idempotency_conflict", "This Idempotency-Key was used with another request.")
+
+
+def _message_id(request: TaskRequest) -> str:
+    if not request.idempotency_key:
+        return str(uuid4())
+    return str(uuid5(NAMESPACE_OID, f"{request.owner_id}:{request.idempotency_key}"))
+
+
+def _steer_once(task_id: UUID, request: TaskRequest) -> Created:
+    return steer(task_id, request.owner_id, request.goal, _message_id(request))
+
+
+def _session(request: TaskRequest) -> Session:
+    """The session, its row locked: whether it is busy cannot change under us."""
+    if request.session_id is not None:
+        session = Session.objects.select_for_update().filter(pk=request.session_id).first()
+        if session is None:
+            raise NotFound("session")
+        if session.hidden:
+            raise NotFound("session")
+        return session
+    workspaces = Workspace.objects.all()
+    if request.workspace_id is not None:
+        workspace = workspaces.filter(pk=request.workspace_id).first()
+    else:
+        workspace = workspaces.filter(owner_id=request.owner_id).first()
+    if workspace is None:
+        raise Invalid("no_workspace", "There is no workspace to work in: register one first.")
+    return Session.objects.create(
+        owner_id=request.owner_id, workspace=workspace, title=title_of(request.goal)
+    )
+
+
+def title_of(goal: str) -> str:
+    return cut(goal.strip().splitlines()[0].strip(), 80)
+
+
+def _refuse_full_queue(owner_id: int) -> None:
+    waiting = Task.objects.filter(created_by_id=owner_id, status=Task.Status.QUEUED).count()
+    if waiting >= conf().max_queued_per_user:
+        raise TooMany("queue_full", f"{waiting} of your tasks wait already.", retry_after=5)
+
+
+def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Created:
+    task = Task.objects.create(
+        session=session,
+        goal=request.goal,
+        trigger=request.trigger,
+        mode=request.mode,
+        limits=request.limits or {},
+        model_profile_id=request.model_profile_id,
+        follow_up_of_id=previous,
+        idempotency_key=request.idempotency_key or None,
+        idempotency_digest=request.body_digest,
+        created_by_id=request.owner_id,
+        **(lease(request.worker) if request.worker else {}),
+    )
+    if not session.title:
+        Session.objects.filter(pk=session.pk).update(title=title_of(request.goal))
+    born = TaskCreated(
+        goal=request.goal,
+        session_id=str(session.id),
+        trigger=str(request.trigger),
+        follow_up_of=None if previous is None else str(previous),
+    )
+    stored = events.append(task.id, [born])
+    Task.objects.filter(pk=task.pk).update(first_position=stored.first_position)
+    return Created(
+        task_id=task.id,
+        session_id=session.id,
+        status=str(Task.Status.QUEUED),
+        sequence=stored.last_sequence,
+        position=stored.last_position,
+    )
+
+
+def _previous(request: TaskRequest, session: Session) -> UUID | None:
+    if request.follow_up_of is not None:
+        if not session.tasks.filter(pk=request.follow_up_of).exists():
+            raise NotFound("task")
+        return request.follow_up_of
+    last = session.tasks.order_by("-first_position").first()
+    return None if last is None else last.id
+
+
+def steer(task_id: UUID, user_id: int, text: str, message_id: str = "") -> Created:
+    """Command: say something to a task; its next step answers it."""
+    task = Task.objects.select_for_update().get(pk=task_id)
+    if task.status in Task.TERMINAL:
+        raise Conflict("task_ended", f"The task is {task.status}: send it as a new request.")
+    by = User.objects.get(pk=user_id).get_username()
+    said = UserMessageAdded(message_id=message_id or str(uuid4()), text=text, by=by)
+    stored = events.append(task_id, [said])
+    return Created(
+        task_id=task.id,
+        session_id=task.session_id,
+        status=task.status,
+        sequence=stored.last_sequence,
+        position=stored.last_position,
+    )
+
+
+def cancel(task_id: UUID, user_id: int) -> bool:
+    """Command. True: its run was asked to stop. A task without a living run is cancelled here."""
+    task = Task.objects.select_for_update().get(pk=task_id)
+    if task.status in Task.TERMINAL:
+        return False
+    if task.status == Task.Status.RUNNING and _alive(task):
+        if task.cancel_requested_at is None:
+            Task.objects.filter(pk=task_id).update(
+                cancel_requested_at=timezone.now(), cancel_requested_by_id=user_id
+            )
+        return True
+    endings.cancel(task_id, User.objects.get(pk=user_id).get_username())
+    return False
+
+
+def _alive(task: Task) -> bool:
+    return task.lease_expires_at is not None and task.lease_expires_at > timezone.now()
+
+
+def fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> UUID:
+    """Command: a session that continues from an event of another."""
+    origin = Session.objects.get(pk=session_id)
+    task = origin.tasks.filter(pk=task_id).first()
+    if task is None:
+        raise NotFound("task")
+    if not 1 <= sequence <= task.last_sequence:
+        message = f"sequence must be between 1 and {task.last_sequence}."
+        raise Invalid("invalid", message, {"sequence": message})
+    branch = Session.objects.create(
+        owner_id=user_id,
+        workspace_id=origin.workspace_id,
+        title=origin.title,
+        forked_from=task,
+        forked_at_sequence=sequence,
+    )
+    return branch.id
