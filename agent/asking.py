@@ -18,12 +18,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from agent.context import HISTORY_CHARS, fit
+import msgspec
+
+from agent import compaction
+from agent.context import fit, size_of_text
 from agent.errors import ProviderError, ProviderIncomplete
 from agent.events import (
     MAX_RAW_ARGUMENTS,
     AgentEvent,
     AssistantMessageAdded,
+    ContextCompacted,
     Delta,
     ErrorInfo,
     ModelCallFinished,
@@ -37,6 +41,7 @@ from agent.events import (
 from agent.messages import Block, Reasoning, Reply, Text, ToolCall
 from agent.policy import Policy
 from agent.providers import Model, ModelRequest, ToolDefinition
+from agent.room import Room
 from agent.text import cut
 from agent.toolbox import Toolbox
 from agent.transcript import ABOUT_A_LIMIT, Transcript
@@ -90,18 +95,22 @@ class ModelDesk:
         """Event-loop time at which the task's seconds are used up."""
         self._tries = 0
         """Of the current model in the current step."""
-        self._history_chars = HISTORY_CHARS
         self._definitions = [
             ToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
             for tool in toolbox.tools
         ]
+        self._room = Room(size_of_text(str(self._definitions)))
 
     async def ask(self, step: int) -> AsyncGenerator[AgentEvent, None]:
         """Ends with the events of a reply, all of them between two of the consumer's questions, or
         with `TaskFailed`. Raises TimeoutError at the deadline."""
         attempt = self._tries = 0
+        self._room.begin_step()
         while True:
             attempt, self._tries = attempt + 1, self._tries + 1
+            summary = await self._summarize(step)
+            if summary is not None:
+                yield summary
             yield ModelCallStarted(step=step, model=self._model.provider.model, attempt=attempt)
             began = time.monotonic()
             outcome: Reply | ProviderError | None = None
@@ -112,6 +121,7 @@ class ModelDesk:
                     else:
                         yield item
             if isinstance(outcome, Reply):
+                self._room.learn(outcome.usage)
                 took = round((time.monotonic() - began) * 1000)
                 for event in self._reply_events(step, outcome, took):
                     yield event
@@ -147,9 +157,12 @@ class ModelDesk:
             yield reply
 
     async def _stream(self, step: int) -> AsyncGenerator[Delta | Reply, None]:
+        system = self._system()
+        history = fit(self._transcript.messages(), self._room.budget(self._model, system))
+        self._room.sending(system, history)
         request = ModelRequest(
-            system=self._system(),
-            messages=fit(self._transcript.messages(), self._history_chars),
+            system=system,
+            messages=history,
             tools=self._definitions,
             step=step,
             new_block_id=_new_id,
@@ -165,12 +178,54 @@ class ModelDesk:
                 # Let followers and other runs have their turn: text appears as it is made.
                 await asyncio.sleep(0)
 
+    # ── room ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _summarize(self, step: int) -> ContextCompacted | None:
+        """Before a call: the older history as a summary, when nothing else makes it fit."""
+        budget = self._room.budget(self._model, self._system())
+        if not self._room.is_short(self._transcript.messages(), budget):
+            return None
+        covered = compaction.covers(self._transcript.entries, budget)
+        if covered is None:
+            return None
+        began = time.monotonic()
+        entries = self._transcript.entries[:covered]
+        reply = await self._ask_for_summary(compaction.request(entries, budget, step, _new_id))
+        summary = "" if reply is None else compaction.summary_of(reply, budget)
+        if reply is None or not summary:
+            self._room.give_up()
+            return None
+        prices = self._model.prices
+        return msgspec.structs.replace(
+            compaction.compacted(self._transcript, covered, summary, step, budget),
+            model=self._model.provider.model,
+            usage=reply.usage,
+            cost=None if prices is None else prices.cost(reply.usage),
+            duration_ms=round((time.monotonic() - began) * 1000),
+        )
+
+    async def _ask_for_summary(self, request: ModelRequest) -> Reply | None:
+        """One try, besides those in which the server teaches us what it wants. A failure costs
+        history, not the task: the oldest part of it is left out then."""
+        for _ in range(self._retries.attempts):
+            try:
+                async with (
+                    asyncio.timeout_at(self._deadline),
+                    aclosing(self._model.provider.stream(request)) as stream,
+                ):
+                    async for item in stream:
+                        if isinstance(item, Reply):
+                            return item
+            except ProviderError as error:
+                if not error.adapted:
+                    return None
+        return None
+
     # ── after a failure ──────────────────────────────────────────────────────────────────────
 
     def _next(self, error: ProviderError) -> float | None:
         """Seconds until the next attempt, perhaps of another model; None when there is none."""
-        if error.code == "context_overflow" and self._history_chars == HISTORY_CHARS:
-            self._history_chars //= 4
+        if error.code == "context_overflow" and self._room.overflowed():
             return 0.0
         delay = self._retries.delay(error, self._tries)
         longest = self._deadline - asyncio.get_running_loop().time()

@@ -209,6 +209,10 @@ class Transcript:
         if event.covered:
             self.summarize(event, event.covered)
 
+    def settle(self) -> None:
+        """What is said while no model call is under way stands at its place."""
+        self._close_reply()
+
     def summarize(self, event: ContextCompacted, covered: int) -> None:
         """Let the event's summary stand for the first so many entries."""
         begins = Place(task_id=event.from_task_id, sequence=event.from_sequence)

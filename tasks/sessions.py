@@ -103,6 +103,17 @@ def transcript_of(task: Task) -> Transcript:
     return transcript
 
 
+def of_task_alone(task_id: UUID) -> Transcript:
+    """The task without what went before it: for its end, which must not cost a long history."""
+    transcript = Transcript()
+    transcript.begins_late = True
+    meter = WorkingTime()
+    for row in meter.watch(rows_of(Link(task_id=task_id))):
+        _apply(transcript, row)
+    transcript.spent.seconds = meter.seconds
+    return transcript
+
+
 def _apply(transcript: Transcript, row: Row) -> None:
     event = events.typed(row)
     if transcript.begins_late and isinstance(event, ContextCompacted):

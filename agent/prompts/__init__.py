@@ -21,3 +21,8 @@ def system_prompt(*, now: datetime, workspace: str, instructions: str = "") -> s
         workspace=workspace,
         instructions=standing,
     )
+
+
+def compaction_prompt(*, words: int) -> str:
+    """For the call in which the model summarizes an older part of the history."""
+    return _template("compaction.md").format(words=words)
