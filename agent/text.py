@@ -10,6 +10,9 @@ import re
 from typing import Any
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_CLOSING = re.compile("</(untrusted)", re.IGNORECASE)
+_ESCAPED = re.compile(r"<\\/(untrusted)", re.IGNORECASE)
+_ODD = re.compile(r"[^\w.:/-]")
 MAX_DEPTH = 64
 """Deeper JSON than this is refused: no tool needs it and recursion has an end."""
 
@@ -42,8 +45,8 @@ def cut(text: str, limit: int, marker: str = "…") -> str:
 
 def mark_untrusted(text: str, source: str) -> str:
     """Wrap text that came from outside, so that the model can tell data from instructions."""
-    inner = text.replace("</untrusted", "<\\/untrusted")
-    return f'<untrusted source="{source}">\n{inner}\n</untrusted>'
+    inner = _CLOSING.sub(r"<\\/\1", text)
+    return f'<untrusted source="{_ODD.sub("_", source)[:64]}">\n{inner}\n</untrusted>'
 
 
 def unmark(text: str) -> str:
@@ -51,4 +54,4 @@ def unmark(text: str) -> str:
     if not text.startswith("<untrusted ") or not text.endswith("\n</untrusted>"):
         return text
     inner = text[text.index("\n") + 1 : -len("\n</untrusted>")]
-    return inner.replace("<\\/untrusted", "</untrusted")
+    return _ESCAPED.sub(r"</\1", inner)

@@ -13,7 +13,7 @@ import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -184,26 +184,37 @@ class Toolbox:
     ) -> T:
         """On the event loop or in a thread, within the tool's time."""
         limit = asyncio.timeout(tool.timeout)
+        work: Future[T | Awaitable[T]] | None = None
         try:
             async with limit:
                 call = partial(function, arguments, context)
                 if inspect.iscoroutinefunction(function):
                     outcome = call()
                 else:
-                    outcome = await self._in_thread(call)
+                    work = self._in_thread(call)
+                    outcome = await asyncio.wrap_future(work)
                 return await outcome if inspect.isawaitable(outcome) else outcome
         except TimeoutError:
             if not limit.expired():
                 raise  # the tool's own
             logger.warning("tool %s did not finish within %g s", tool.name, tool.timeout)
-            raise ToolFailed(
-                f"{tool.name} did not finish within {tool.timeout:g} seconds and was given up; "
-                "whether it had an effect is not known. Try something smaller."
-            ) from None
+            began = work is None or not work.cancelled()
+            raise ToolFailed(_too_late(tool, began=began)) from None
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        work = partial(contextvars.copy_context().run, _contained, call)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    def _in_thread(self, call: Callable[[], T]) -> Future[T]:
+        return self._threads.submit(contextvars.copy_context().run, _contained, call)
+
+
+def _too_late(tool: Tool, *, began: bool) -> str:
+    if not began:
+        return (
+            f"{tool.name} did not begin within {tool.timeout:g} seconds, because other tools are "
+            "busy. Nothing was done. Try it again later."
+        )
+    return (
+        f"{tool.name} did not finish within {tool.timeout:g} seconds and was given up; "
+        "whether it had an effect is not known. Try something smaller."
+    )
 
 
 def bound(text: str, limit: int = MAX_CONTENT) -> str:

@@ -20,6 +20,8 @@ try:
 except ImproperlyConfigured as error:
     raise SystemExit(f"pilothouse: {error}") from error
 
+from django.conf import settings as django_settings
+
 from streaming.asgi.body import BodyLimit, bound_daphne
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
@@ -90,7 +92,7 @@ def _lock(worker: str) -> server_lock.ServerLock:
 
 
 handler = LaneHandler()
-exchanges = OpenExchanges(BodyLimit(handler))
+exchanges = OpenExchanges(BodyLimit(handler, django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE))
 background = Background(handler, exchanges)
 application = Lifetime(
     BackPressure(exchanges),
@@ -100,4 +102,4 @@ application = Lifetime(
     exit_within=conf().drain_seconds + LAST_SECONDS,
 )
 application.attach_to_daphne()
-bound_daphne()
+bound_daphne(django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE)

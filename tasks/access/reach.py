@@ -172,10 +172,6 @@ _OPEN_TASKS = f"""
 # ── the same for the event loop ───────────────────────────────────────────────────────────────
 
 
-async def visible_workspace(principal: Principal, workspace_id: object) -> Workspace:
-    return await sync_to_async(find_workspace)(principal, workspace_id)
-
-
 async def visible_session(principal: Principal, session_id: object) -> Session:
     return await sync_to_async(find_session)(principal, session_id)
 
@@ -206,13 +202,3 @@ async def decidable_approval(principal: Principal, approval_id: object) -> Appro
     """One that they may decide: the owner, an approver, or a holder of the permission."""
     principal.need("approve")
     return await sync_to_async(find_approval)(principal, approval_id, APPROVERS)
-
-
-async def may_write(principal: Principal, session: Session) -> bool:
-    return await visible_sessions(principal, WRITERS).filter(pk=session.pk).aexists()
-
-
-async def may_approve(principal: Principal, approval: Approval) -> bool:
-    if "approve" not in principal.scopes:
-        return False
-    return await visible_approvals(principal, APPROVERS).filter(pk=approval.pk).aexists()

@@ -228,7 +228,7 @@ class ReplyIn(Strict):
     edited_arguments: dict[str, Any] | None = None
     answer: str = Field("", max_length=MAX_COMMENT)
     comment: str = Field("", max_length=MAX_COMMENT)
-    scope: Literal["once", "task", "session", "always"] = "once"
+    scope: Literal["once"] = "once"
 
 
 class BatchReplyIn(ReplyIn):

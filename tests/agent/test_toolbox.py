@@ -425,3 +425,23 @@ async def test_a_preview_fails_only_in_two_ways(context, error, raised):
     with pytest.raises(raised):
         await box.preview("work", {}, context)
     box.close()
+
+
+async def test_a_tool_that_never_got_a_thread_is_not_told_as_perhaps_done(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def wait(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        release.wait(10)
+        return ToolResult(ok=True, content="done")
+
+    schema = {"type": "object", "properties": {}}
+    tool = Tool(
+        name="wait", description="", parameters=schema, capability="x:write", run=wait, timeout=0.1
+    )
+    box = Toolbox([tool], threads=1)
+    context = ToolContext(workspace=Workspace(tmp_path))
+    first, second = await asyncio.gather(box.run("wait", {}, context), box.run("wait", {}, context))
+    release.set()
+    box.close()
+    assert "not known" in first.content
+    assert "Nothing was done" in second.content
