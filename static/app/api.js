@@ -1,5 +1,7 @@
 // The JSON API as the page uses it: the cookie's identity, the CSRF header, one kind of error.
 
+const KEEPALIVE_CHARS = 16_000; // browsers bound it at 64 KiB
+
 let csrf = { cookie: "csrftoken", header: "X-CSRFToken", token: "" };
 
 export function identify(boot) {
@@ -31,13 +33,15 @@ export async function api(method, path, body, { key, signal, timeout = 20_000 } 
   if (method !== "GET") headers[csrf.header] = token();
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
+  const text = body === undefined ? undefined : JSON.stringify(body);
   const stops = [AbortSignal.timeout(timeout), ...(signal ? [signal] : [])];
   let response;
   try {
     response = await fetch(path, {
       method,
       headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: text,
+      keepalive: method !== "GET" && (text?.length ?? 0) < KEEPALIVE_CHARS, // a press arrives although the page goes
       credentials: "same-origin",
       signal: AbortSignal.any(stops),
     });

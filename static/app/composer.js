@@ -37,7 +37,7 @@ export function composer(parts, ctx) {
     const words = text.value.trim();
     if (!words || busy) return;
     const task = running();
-    const later = !parts.when.hidden && parts.when.querySelector("input:checked").value === "queue";
+    const later = parts.when && !parts.when.hidden && parts.when.querySelector("input:checked").value === "queue";
     const steer = task && task.status !== "queued" && !later;
     const [path, body] = steer ? [`/api/tasks/${task.id}/messages`, { text: words, delivery: "steer" }] : ["/api/tasks", goalBody(words)];
     lock(true);

@@ -1,7 +1,7 @@
-"""A browser, a server and a scripted model for each module; a signed-in window for each test.
+"""A server with a scripted model for all, a browser for each module, a window for each test.
 
-They live no longer than a module: playwright keeps an event loop running in this thread, beside
-which no asynchronous test can run.
+A browser lives no longer than its module: playwright keeps an event loop running in this thread,
+beside which no asynchronous test can run.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model() -> Iterator[Model]:
     with serving(Model()) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Site]:
+@pytest.fixture(scope="session")
+def scripted_site(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Site]:
     """The product with the scripted model instead of the demo's."""
     env = {
         "PILOTHOUSE_DEMO_MODEL": "0",
@@ -52,6 +52,12 @@ def site(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Sit
     with Site(tmp_path_factory.mktemp("site"), env) as running:
         yield running
         assert "Traceback" not in running.server.log
+
+
+@pytest.fixture(scope="module")
+def site(scripted_site: Site) -> Site:
+    """A module with a server of its own replaces this one."""
+    return scripted_site
 
 
 @pytest.fixture

@@ -58,12 +58,12 @@ class Site:
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
-    def approver(self, name: str) -> str:
-        """Somebody else who may decide in the demo workspace."""
+    def member(self, name: str, role: str) -> str:
+        """Somebody else in the demo workspace."""
         code = (
             "from django.contrib.auth.models import User; from tasks.models import Member, Workspace;"
             f"user = User.objects.create(username={name!r}); workspace = Workspace.objects.get();"
-            "Member.objects.create(workspace=workspace, user=user, role='approver')"
+            f"Member.objects.create(workspace=workspace, user=user, role={role!r})"
         )
         manage(self.state, "shell", "-v0", "-c", code, env=self.server.env)
         return name

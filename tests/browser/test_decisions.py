@@ -1,0 +1,193 @@
+"""Decisions that meet the world: edited, stale, answered elsewhere, expired, not sent; several at once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from playwright.sync_api import Locator, expect
+
+from tests.support.browser import Browser, Site, Watched
+from tests.support.e2e_model import Call, Model
+
+OLD = "# Plan\n\nOrder from Hanse Marine at 212 euro.\nTotal: 5,088\n"
+
+
+def ask_to_write(window: Watched, model: Model, name: str, **arguments: Any) -> Locator:
+    """A task that stops before it writes; its card."""
+    call = {"path": f"{name}.md", "content": "new text\n", **arguments}
+    model.script(name, [Call("write_file", **call)], ["It is ", "written."])
+    window.ask(f"[{name}] write it")
+    card = window.page.locator(".appr[data-open]")
+    card.wait_for()
+    return card
+
+
+def task_of(window: Watched) -> str:
+    return window.page.locator(".turn").first.get_attribute("data-task") or ""
+
+
+def pending(site: Site, task_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = site.api("GET", f"/api/approvals?status=pending&task_id={task_id}")
+    item: dict[str, Any] = found["items"][0]
+    return item
+
+
+def test_the_diff_shows_lines_and_words(window: Watched, model: Model, site: Site):
+    (site.workspace / "plan.md").write_text(OLD)
+    new = OLD.replace("Hanse Marine at 212", "Nordlicht at 186")
+    card = ask_to_write(window, model, "diff", path="plan.md", content=new)
+    expect(card.locator("h3")).to_have_text("Overwrite plan.md")
+    expect(card.locator("tr.d .tx")).to_have_text("Order from Hanse Marine at 212 euro.")
+    expect(card.locator("tr.d del")).to_have_text(["Hanse", "Marine", "212"])
+    expect(card.locator("tr.a ins")).to_have_text(["Nordlicht", "186"])
+    expect(card.locator("tr.a .ln").nth(1)).to_have_text("3")
+
+
+def test_an_edit_is_previewed_before_it_is_approved(window: Watched, model: Model, site: Site):
+    card = ask_to_write(window, model, "edited")
+    card.locator("summary", has_text="Edit before approving").click()
+    card.get_by_label("content").fill("better text\n")
+    go = card.locator(".btn--go")
+    expect(go).to_contain_text("Preview the edited call")
+    go.click()
+    expect(card.locator("tr.a .tx")).to_have_text(["better text"])
+    assert not (site.workspace / "edited.md").exists()
+    expect(go).to_contain_text("Approve the edited call once")
+    go.click()
+    expect(window.page.locator(".turn")).to_have_attribute("data-state", "done")
+    assert (site.workspace / "edited.md").read_text() == "better text\n"
+    expect(window.page.locator(".turn")).to_contain_text("with an edit")
+
+
+def test_a_refused_edit_says_why_and_stays(window: Watched, model: Model, site: Site):
+    card = ask_to_write(window, model, "refused")
+    card.locator("summary", has_text="Edit before approving").click()
+    card.get_by_label("path").fill("../outside.md")
+    card.locator(".btn--go").click()
+    expect(card.locator(".hint--bad")).not_to_be_empty()
+    expect(card.locator(".btn--go")).to_contain_text("Preview the edited call")
+    assert pending(site, task_of(window))["status"] == "pending"
+
+
+def test_rejected_with_a_comment_that_the_agent_reads(window: Watched, model: Model, site: Site):
+    card = ask_to_write(window, model, "rejected")
+    card.get_by_label("Comment").fill("not on a Sunday")
+    card.locator(".btn--no").click()
+    expect(window.page.locator(".turn")).to_have_attribute("data-state", "done")
+    expect(window.page.locator(".turn")).to_contain_text("not on a Sunday")
+    assert not (site.workspace / "rejected.md").exists()
+    assert "not on a Sunday" in str(model.runs["rejected"].bodies[-1])
+
+
+def test_answered_elsewhere_before_and_at_the_same_time(window: Watched, model: Model, site: Site):
+    peter = site.member("peter", "approver")
+    card = ask_to_write(window, model, "elsewhere")
+    approval = pending(site, task_of(window))
+    # The page hears nothing of it, and answers: the first answer wins.
+    window.page.route("**/stream?**", lambda route: route.abort())
+    window.page.route("**/events?**", lambda route: route.abort())
+    window.context.set_offline(True)
+    site.api(
+        "POST",
+        f"/api/approvals/{approval['id']}/resolve",
+        {"decision": "reject", "comment": "keep it"},
+        user=peter,
+    )
+    window.context.set_offline(False)
+    card = window.page.locator(f"#approval-{approval['id']}")
+    card.locator(".btn--go").click()
+    expect(card).to_contain_text("peter rejected it before your answer. Yours was not used.")
+    expect(card.locator(".appr__do")).to_have_count(0)
+    assert not (site.workspace / "elsewhere.md").exists()
+
+
+def test_a_changed_file_is_asked_anew(window: Watched, model: Model, site: Site):
+    (site.workspace / "stale.md").write_text("first\n")
+    card = ask_to_write(window, model, "stale")
+    expect(card.locator("tr.d .tx")).to_have_text(["first"])
+    (site.workspace / "stale.md").write_text("second\n")
+    card.locator(".btn--go").click()
+    page = window.page
+    successor = page.locator(".appr[data-open]")
+    expect(successor).to_contain_text("The file changed after you were asked")
+    expect(successor.locator("tr.d .tx")).to_have_text(["second"])
+    assert (site.workspace / "stale.md").read_text() == "second\n"
+    successor.locator(".btn--go").click()
+    expect(page.locator(".turn")).to_have_attribute("data-state", "done")
+    assert (site.workspace / "stale.md").read_text() == "new text\n"
+
+
+def test_a_decision_that_did_not_arrive_can_be_pressed_again(
+    window: Watched, model: Model, site: Site
+):
+    card = ask_to_write(window, model, "unsent")
+    window.page.route("**/resolve", lambda route: route.abort())
+    card.locator(".btn--go").click()
+    expect(card).to_contain_text("Your decision did not reach the server")
+    expect(card).to_contain_text("Pressing again is safe")
+    window.page.unroute("**/resolve")
+    card.locator(".btn--go").click()
+    expect(window.page.locator(".turn")).to_have_attribute("data-state", "done")
+    assert (site.workspace / "unsent.md").exists()
+
+
+def test_keys_decide_only_in_the_card_and_not_in_a_field(
+    window: Watched, model: Model, site: Site
+):
+    card = ask_to_write(window, model, "keys")
+    page = window.page
+    page.wait_for_timeout(500)
+    page.locator("#title").click()
+    page.locator("body").press("a")
+    card.get_by_label("Comment").click()
+    page.keyboard.type("area")
+    expect(card.get_by_label("Comment")).to_have_value("area")
+    page.locator("#say").fill("aer")
+    assert pending(site, task_of(window))["status"] == "pending"
+    card.focus()
+    page.keyboard.press("e")
+    expect(card.get_by_label("path")).to_be_focused()
+    card.focus()
+    page.keyboard.press("a")
+    expect(page.locator(".turn")).to_have_attribute("data-state", "done")
+
+
+def test_alike_decisions_are_taken_together(window: Watched, model: Model, site: Site):
+    for name in ("batch-one", "batch-two"):
+        ask_to_write(window, model, name, path=f"together/{name}.md")
+    page = window.open("/inbox")
+    rows = page.locator("#pending .row")
+    for name in ("batch-one", "batch-two"):
+        rows.filter(has_text=f"together/{name}.md").locator("input").check()
+    expect(page.locator("#batch-words")).to_contain_text("2 selected")
+    page.locator("#batch-approve").click()
+    expect(page.locator("#toasts")).to_contain_text("2 decided")
+    expect(rows.filter(has_text="together/")).to_have_count(0)
+    for name in ("batch-one", "batch-two"):
+        expect(page.locator("#decided")).to_contain_text(f"together/{name}.md")
+
+
+def test_a_failed_task_says_what_to_do_and_goes_on(window: Watched, model: Model):
+    page = window.page
+    window.ask("[D08/chat] go on")
+    state = page.locator(".turn").first
+    expect(state).to_have_attribute("data-state", re.compile("failed|limit"), timeout=30_000)
+    expect(page.locator(".turn .note")).to_be_visible()
+
+
+def test_who_may_only_look_gets_no_buttons(
+    browser: Browser, window: Watched, model: Model, site: Site
+):
+    ask_to_write(window, model, "look")
+    vera = browser.signed_in(site, site.member("vera", "viewer"))
+    page = vera.page
+    page.goto(window.page.url)
+    expect(page.locator(".appr[data-open] tr.a")).to_have_count(1)
+    expect(page.locator(".appr[data-open] button.btn--go")).to_have_count(0)
+    expect(page.locator("#compose")).to_be_hidden()
+    page.locator(".appr[data-open]").focus()
+    page.keyboard.press("a")
+    assert pending(site, task_of(window))["status"] == "pending"
+    assert vera.problems == []
+    vera.context.close()
