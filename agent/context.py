@@ -41,7 +41,7 @@ KEPT_REPLIES = 2
 """So many of the newest replies are never left out."""
 OVERHEAD = 80
 """Bytes around a message on the wire."""
-SLACK, STEP = 0.75, 0.125
+SLACK, STEP = 0.75, 0.25
 """Over budget, the history is brought down to this share of it, in steps of that share."""
 
 

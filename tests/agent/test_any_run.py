@@ -16,11 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.budget import Limits
+from agent.entries import SUMMARIZED
 from agent.errors import ProviderIncomplete, ProviderRefused
 from agent.events import (
     AgentCompleted,
     ApprovalRequired,
     BudgetExceeded,
+    ContextCompacted,
+    ModelCallStarted,
     StoredEvent,
     TaskFailed,
     ToolCallFinished,
@@ -34,7 +37,7 @@ from agent.providers.history import check_history
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.transcript import Transcript
 from tasks.canonical import canonical_json
-from tests.support.engine import Bench
+from tests.support.engine import Bench, fold
 
 PATHS = st.sampled_from(["a.txt", "b.txt", "gone.txt", "../out.txt", "new/c.txt"])
 CALLS = st.one_of(
@@ -93,24 +96,55 @@ async def play(bench: Bench, plan: list[tuple[int, str, bool]]) -> None:
             bench.log.append(UserMessageAdded(message_id="m", text="Also this", by="alice"))
 
 
+def check_summaries(log: list[StoredEvent]) -> None:
+    """A summary covers the log from the beginning up to where a reply begins, people's words stay,
+    and a fold that begins with it agrees with one that read everything."""
+    for length, event in enumerate(log):
+        if not isinstance(event, ContextCompacted):
+            continue
+        assert (event.from_sequence, event.from_task_id, event.to_task_id) == (1, "t", "t")
+        assert isinstance(log[event.to_sequence], ModelCallStarted)
+        before, after = fold(log[:length]), fold(log[: length + 1])
+        words = [each.text for each in before.messages() if isinstance(each, UserMessage)]
+        kept = [each.text for each in after.messages() if isinstance(each, UserMessage)]
+        spoken = [text for text in words if not text.startswith(SUMMARIZED)]
+        assert kept[1:] == spoken
+        late = fold(log[: event.to_sequence])
+        late.settle()
+        late.summarize(event, len(late.entries))
+        for place, rest in enumerate(log[event.to_sequence :], start=event.to_sequence + 1):
+            if place > length + 1 and isinstance(rest, ContextCompacted):
+                break
+            if not isinstance(rest, ContextCompacted):
+                late.apply(rest)
+            if place > length:
+                assert late.messages() == fold(log[:place]).messages()
+
+
 @settings(
     max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(turns=st.lists(TURNS, min_size=1, max_size=5), plan=PLANS)
+@given(
+    turns=st.lists(TURNS, min_size=1, max_size=5),
+    plan=PLANS,
+    context_tokens=st.sampled_from([100_000, 100_000, 1000, 2200]),
+)
 def test_every_cut_of_any_log_is_a_valid_history(
-    turns: list[Turn], plan: list[tuple[int, str, bool]]
+    turns: list[Turn], plan: list[tuple[int, str, bool]], context_tokens: int
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "desk"
         folder.mkdir()
         (folder / "a.txt").write_text("AAA")
         endless = [*turns, *([Turn(text="Done.")] * 40)]
-        bench = Bench(folder, endless, limits=Limits(max_steps=6))
+        limits = Limits(max_steps=6 if context_tokens > 10_000 else 10)
+        bench = Bench(folder, endless, limits=limits, context_tokens=context_tokens)
         asyncio.run(play(bench, plan))
         assert not (Path(name) / "out.txt").exists()
     log = stored(bench.log)
+    check_summaries(log)
     for length in range(1, len(log) + 1):
         messages = Transcript(log[:length]).messages()
         if isinstance(messages[-1], AssistantMessage):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,24 +12,61 @@ import msgspec
 
 from agent.budget import Limits
 from agent.calls import arguments_digest
+from agent.entries import Place
+from agent.errors import ProviderError
 from agent.events import (
     AgentEvent,
     ApprovalRequired,
     ApprovalResolved,
     AssistantMessageAdded,
+    Delta,
     ReasoningMessage,
     StoredEvent,
     TaskCreated,
     ToolCallRequested,
 )
 from agent.loop import LIVE, Retries, run
+from agent.messages import Reply, Text, Usage
 from agent.policy import Mode, Policy
-from agent.providers import Model
+from agent.providers import CONTEXT_TOKENS, Model, ModelRequest, Prices
 from agent.providers.scripted import ScriptedProvider, Turn, TurnFor
 from agent.toolbox import Tool, Toolbox
 from agent.tools import builtin_tools
 from agent.transcript import Transcript
 from agent.workspace import Workspace
+
+
+class SummarizingProvider(ScriptedProvider):
+    """Plays its script, and writes summaries beside it when it is asked for one."""
+
+    def __init__(self, turns: Sequence[Turn | TurnFor]) -> None:
+        super().__init__(turns)
+        self.summarized: list[ModelRequest] = []
+        self.refuses: ProviderError | None = None
+        """Raised instead of a summary."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        if request.tools:
+            async with aclosing(super().stream(request)) as stream:
+                async for item in stream:
+                    yield item
+            return
+        self.summarized.append(request)
+        if self.refuses is not None:
+            raise self.refuses
+        text = Text(block_id="s", text=f"Summary {len(self.summarized)}.")
+        usage = Usage(input_tokens=50, output_tokens=5)
+        yield Reply(blocks=(text,), finish_reason="stop", usage=usage)
+
+
+def fold(log: Sequence[StoredEvent]) -> Transcript:
+    """The transcript of a log, every event at its place."""
+    transcript = Transcript()
+    for sequence, event in enumerate(log, start=1):
+        transcript.place = Place(task_id="t", sequence=sequence)
+        transcript.apply(event)
+    return transcript
+
 
 REPLY_PARTS = (AssistantMessageAdded, ReasoningMessage, ToolCallRequested)
 
@@ -45,13 +82,15 @@ class Bench:
     tools: Sequence[Tool] = field(default_factory=builtin_tools)
     repeat_limit: int = 6
     retries: Retries = field(default_factory=lambda: Retries(first_delay=0.001))
+    context_tokens: int = CONTEXT_TOKENS
+    prices: Prices | None = None
     others: Sequence[Model] = ()
     """Models that stand in."""
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.provider = ScriptedProvider(self.turns)
+        self.provider = SummarizingProvider(self.turns)
         self.log.append(TaskCreated(goal="Compare the quotes", session_id="s", trigger="api"))
 
     async def run(
@@ -61,12 +100,19 @@ class Bench:
         `die_after`, when so many were. A reply is stored whole or not at all, as in the store."""
         reply: list[StoredEvent] = []
         left = die_after
-        transcript = self.transcript = Transcript(self.log)
+        transcript = self.transcript = fold(self.log)
         produced: list[AgentEvent] = []
         toolbox = Toolbox(self.tools)
         engine = run(
             transcript,
-            [Model(provider=self.provider), *self.others],
+            [
+                Model(
+                    provider=self.provider,
+                    context_tokens=self.context_tokens,
+                    prices=self.prices,
+                ),
+                *self.others,
+            ],
             toolbox,
             Policy(mode=self.mode),
             self.limits,
@@ -82,6 +128,7 @@ class Bench:
                     reply.append(event)
                 elif not isinstance(event, LIVE):
                     self.log += [*reply, event]
+                    transcript.place = Place(task_id="t", sequence=len(self.log))
                     reply.clear()
                     left = None if left is None else left - 1
                 if left == 0 or (stop_at is not None and isinstance(event, stop_at)):
