@@ -31,6 +31,7 @@ export class Line {
   #reading = null;
   #lost = false;
   #awake = false;
+  #heard = false;
 
   /** `state()`: what was applied so far (reducer.js). */
   constructor({ session, state, onEvents, onLine }) {
@@ -61,8 +62,7 @@ export class Line {
 
   /** To be called when the state changed: starts or stops the clocks that depend on what is open. */
   settle() {
-    const open = openTasks(this.state()).length > 0 || behind(this.state());
-    if (open) {
+    if (this.#needed()) {
       this.#stop("idle");
       if (!this.#timers.has("reread")) this.#every("reread", REREAD_MS, () => this.reread());
     } else {
@@ -126,16 +126,19 @@ export class Line {
 
   #connected({ heartbeat }) {
     this.#stop("connect");
+    this.#heard = true;
     this.#beat = heartbeat || this.#beat;
     const back = this.#lost;
     this.#failures = 0;
     this.#lost = false;
     this.onLine({ state: back ? "back" : "open", at: Date.now() });
     if (back) this.reread();
+    this.settle();
   }
 
   #fail() {
     this.#drop();
+    if (this.#heard && !this.#needed()) return this.#sleep(); // nothing to come back for
     if (!this.#lost) this.lostAt = Date.now();
     this.#lost = true;
     const wait = RETRY_MS[Math.min(this.#failures, RETRY_MS.length - 1)];
@@ -152,8 +155,13 @@ export class Line {
     this.onLine({ state: "gone", at: Date.now() });
   }
 
+  /** Something is open, or something is known to be missing. */
+  #needed() {
+    return openTasks(this.state()).length > 0 || behind(this.state());
+  }
+
   #sleep() {
-    if (openTasks(this.state()).length) return;
+    if (this.#needed()) return;
     this.#awake = false;
     this.#drop();
     this.onLine({ state: "closed", at: Date.now() });
