@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { n, number, t } from "./text.js";
 
-const WORD = /[\p{L}\p{N}_]+|\s+|[^\s\p{L}\p{N}_]/gu;
+const WORD = /[\p{L}\p{N}_]+(?:[.,:'’-][\p{L}\p{N}_]+)*|\s+|[^\s\p{L}\p{N}_]/gu; // "4,846.40" is one word
 const MOST_WORDS = 200; // per line; longer ones are tinted as a whole
 const MOST_ROWS = 400; // shown at once; the rest on request
 
@@ -73,6 +73,8 @@ function tintPair(del, add) {
   if (before.length > MOST_WORDS || after.length > MOST_WORDS) return;
   const [lost, fresh, kept] = compare(before, after);
   if (kept === 0) return; // nothing in common: the row's own tint says it
+  bridge(before, lost);
+  bridge(after, fresh);
   del.parts = merged(before, lost);
   add.parts = merged(after, fresh);
 }
@@ -99,6 +101,13 @@ export function compare(before, after) {
     else j += 1;
   }
   return [lost, fresh, kept];
+}
+
+/** A blank between two changed words belongs to the change. */
+function bridge(words, changed) {
+  words.forEach((word, index) => {
+    if (!word.trim() && changed[index - 1] && changed[index + 1]) changed[index] = true;
+  });
 }
 
 function merged(words, changed) {

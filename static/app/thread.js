@@ -7,6 +7,7 @@ import { turnView } from "./turn.js";
 
 const NEAR_END = 80; // px: the end counts as in sight
 const BAR = 60; // px: what the bar covers
+const HAND_MS = 800; // a scroll within this time of a wheel, key or touch is the reader's own
 
 /** {draw(state), follow()}. `parts`: {thread, callout, jump}. */
 export function threadView(parts, ctx) {
@@ -41,57 +42,63 @@ export function threadView(parts, ctx) {
   return { draw, follow: scroll.follow, top: scroll.top };
 }
 
-/** The view follows only while its end is in sight: one wheel, key or touch upwards stops it at once. */
+/** The view follows only while its end is in sight: one wheel, key or touch upwards stops it at once.
+ *  After a send it follows until the goal has reached the top, so that the answer is read from its beginning. */
 function follower(jump) {
   const root = document.documentElement;
   let following = false;
-  let before = 0;
+  let goal = null; // the turn that must not leave the top by itself
+  let touched = -HAND_MS;
   const rest = () => root.scrollHeight - innerHeight - scrollY;
   const atEnd = () => rest() < NEAR_END;
+  const touch = () => (touched = performance.now());
 
-  const place = () => {
-    jump.hidden = atEnd();
-  };
+  for (const type of ["wheel", "touchmove", "keydown", "pointerdown"]) addEventListener(type, touch, { passive: true });
   addEventListener("scroll", () => {
-    if (scrollY < before - 2) following = false;
-    else if (atEnd()) following = true;
-    before = scrollY;
+    if (performance.now() - touched < HAND_MS) {
+      following = atEnd();
+      goal = null;
+    }
     place();
   }, { passive: true });
-  addEventListener("wheel", (event) => event.deltaY < 0 && (following = false), { passive: true });
-  jump.addEventListener("click", () => {
+  jump.addEventListener("click", () => follow());
+
+  function place() {
+    jump.hidden = atEnd();
+  }
+
+  function follow() {
+    goal = null;
     following = true;
     toEnd();
-  });
+  }
 
   function toEnd() {
-    scrollTo({ top: root.scrollHeight, behavior: "instant" });
-    before = scrollY;
+    const end = root.scrollHeight - innerHeight;
+    const most = goal?.isConnected ? goal.getBoundingClientRect().top + scrollY - BAR : end;
+    scrollTo({ top: Math.min(end, most), behavior: "instant" });
   }
 
   /** A decision is read from its head: evidence before buttons. */
   function toHead(card) {
+    goal = null;
     toEnd();
-    if (card.getBoundingClientRect().top >= BAR) return;
-    card.scrollIntoView({ block: "start", behavior: "instant" });
-    before = scrollY;
+    if (card.getBoundingClientRect().top < BAR) card.scrollIntoView({ block: "start", behavior: "instant" });
     following = false;
   }
 
   return {
+    follow,
     drawn(fresh) {
       if (following && fresh) toHead(fresh);
       else if (following && rest() > 1) toEnd();
       place();
     },
-    follow() {
+    top(turn) {
+      goal = turn;
       following = true;
+      touched = -HAND_MS; // the key that sent it is not a hand on the scroll
       toEnd();
-    },
-    /** After sending, the goal goes to the top, so that the answer is read from its beginning. */
-    top(node) {
-      node.scrollIntoView({ block: "start", behavior: "instant" });
-      following = atEnd();
     },
   };
 }

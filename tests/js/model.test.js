@@ -1,0 +1,60 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { batchable, callState, currentTask, entriesOf, pendingIn, queuedTasks, soonest, taskState, together, workedMs } from "../../static/app/model.js";
+import { initial, reduceAll } from "../../static/app/reducer.js";
+import { unmarked } from "../../static/app/sentences.js";
+import { World } from "./world.js";
+
+test("every call and task of any log has a state that has a word", () => {
+  for (let seed = 1; seed < 40; seed += 1) {
+    const world = new World(seed).session_of(3);
+    for (let end = 1; end <= world.frames.length; end += 7) {
+      const state = reduceAll(initial("s1"), world.frames.slice(0, end));
+      for (const task of Object.values(state.tasks)) {
+        assert.match(taskState(task), /^(queued|run|wait|done|failed|stopped|limit)$/);
+        for (const call of Object.values(task.calls)) assert.match(callState(call, task), /^(wait|run|done|failed|blocked|skipped|next)$/);
+        assert.ok(workedMs(task, Date.parse("2027-01-01")) >= 0);
+      }
+      assert.ok(currentTask(state) || state.order.length === 0);
+    }
+  }
+});
+
+test("entries have one key each, and only the last step is open", () => {
+  for (let seed = 1; seed < 60; seed += 1) {
+    const state = reduceAll(initial("s1"), new World(seed).session_of(2).log);
+    for (const task of Object.values(state.tasks)) {
+      const entries = entriesOf(task);
+      assert.equal(new Set(entries.map((entry) => entry.key)).size, entries.length, `seed ${seed}`);
+      assert.ok(entries.filter((entry) => entry.kind === "open").length <= 1);
+    }
+  }
+});
+
+test("a task that waits behind another one is in the queue, not in the thread", () => {
+  const created = (id, position) => ({ sequence: 1, position, type: "task_created", task_id: id, created_at: "x", payload: { goal: "g", session_id: "s1", trigger: "api", follow_up_of: null } });
+  const state = reduceAll(initial("s1"), [created("one", 1), created("two", 2)]);
+  assert.deepEqual(queuedTasks(state).map((task) => task.id), ["two"]);
+  assert.equal(currentTask(state).id, "one");
+  assert.deepEqual(pendingIn(state), []);
+});
+
+test("soonest first; without a limit last", () => {
+  const list = [{ expires_at: null, created_at: "1" }, { expires_at: "2026-02", created_at: "2" }, { expires_at: "2026-01", created_at: "3" }];
+  assert.deepEqual(list.sort(soonest).map((each) => each.created_at), ["3", "2", "1"]);
+});
+
+test("only what the same tool does in one folder, without high risk, is decided together", () => {
+  const write = (path, more) => ({ kind: "call", name: "write_file", risk: "low", arguments: { path }, ...more });
+  assert.equal(together([write("a/1.md"), write("a/2.md")]), true);
+  assert.equal(together([write("a/1.md"), write("b/2.md")]), false);
+  assert.equal(together([write("a/1.md"), write("a/2.md", { risk: "high" })]), false);
+  assert.equal(batchable(write("a", { kind: "unknown_effect" })), false);
+  assert.equal(together([]), false);
+});
+
+test("people read what is inside the mark", () => {
+  assert.equal(unmarked('<untrusted source="x">\na\n<\\/untrusted>b\n</untrusted>'), "a\n</untrusted>b");
+  assert.equal(unmarked("plain"), "plain");
+});
