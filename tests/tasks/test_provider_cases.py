@@ -36,7 +36,7 @@ STRICT = ("system_first", "paired", "unique_ids", "args_json_object")
 
 
 def weather(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-    return ToolResult(content=f"{arguments['city']}: 12 degrees")
+    return ToolResult(ok=True, content=f"{arguments['city']}: 12 degrees")
 
 
 WEATHER = Tool(
