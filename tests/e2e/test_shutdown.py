@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 def stopping(
     tmp_path_factory: pytest.TempPathFactory, furnished: Furnished, model: Model
 ) -> Iterator[House]:
-    env = {"E2E_GATES": "1", "PILOTHOUSE_DRAIN_SECONDS": "3"}
+    env = {"E2E_GATES": "1", "PILOTHOUSE_DRAIN_SECONDS": "2"}
     application = "tests.support.held:application"
     house = House(
         tmp_path_factory.mktemp("stopping"), furnished, model, env=env, application=application

@@ -345,10 +345,10 @@ class Follower:
         if self._connection is not None:
             self._connection.cancel()
 
-    async def until(self, condition: Callable[[Reader], Any]) -> Any:
+    async def until(self, condition: Callable[[Reader], Any], seconds: float = PATIENCE) -> Any:
         """The first true answer of `condition`, looked at after every event."""
         assert self._work is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(seconds):
             while not (answer := condition(self.reader)):
                 if self._work.done():
                     await self._work

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -72,12 +73,19 @@ def _gated(tool: Tool) -> Tool:
         path = str(arguments.get("path", ".")).replace("/", "_")
         Gate(context.workspace.root, f"{path}.before").wait()
         Gate(context.workspace.root, path).count()
+        _dawdle()
         result = cast(ToolResult, tool.run(arguments, context))
+        _dawdle()
         Gate(context.workspace.root, f"{path}.after").wait()
         return result
 
     gated: RunTool = run
     return replace(tool, run=gated)
+
+
+def _dawdle() -> None:
+    """E2E_DAWDLE: up to so many seconds, so that a random kill hits the time around an effect."""
+    time.sleep(random.uniform(0, float(os.environ.get("E2E_DAWDLE", "0"))))
 
 
 def _gated_tools() -> list[Tool]:
