@@ -7,6 +7,7 @@ forward, so a server that refuses everything is asked a bounded number of times.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ class Quirks(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`user` puts the system prompt before the first user message."""
     short_ids: bool = False
     """Tool call ids must be nine letters or digits."""
+    alternate: bool = False
+    """No two messages of a person in a row: they are sent as one."""
     think_open: bool = False
     """The model's text starts inside its reasoning and only closes it: `…</think>answer`."""
     key_header: str = "authorization"
@@ -43,11 +46,14 @@ class Quirks(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Take over what was learnt; others may have learnt something else meanwhile."""
         self.dropped = tuple(dict.fromkeys((*self.dropped, *after.dropped)))
         self.renamed = {**self.renamed, **after.renamed}
-        for name in ("stream", "empty_content", "reasoning_field", "system_role", "short_ids"):
+        for name in _LEARNT:
             if getattr(after, name) != getattr(before, name):
                 setattr(self, name, getattr(after, name))
 
 
+_LEARNT = (
+    *("stream", "empty_content", "reasoning_field", "system_role", "short_ids", "alternate"),
+)
 _MESSAGE_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
 _REQUIRED = {"model", "messages", "stream", "tools"}
 _OTHER_NAME = {
@@ -78,12 +84,13 @@ _SYSTEM = re.compile(
     r"|(unsupported|invalid).{0,30}(role|system)",
     re.IGNORECASE | re.DOTALL,
 )
+_ALTERNATE = re.compile(r"roles?.{0,20}must alternate|alternat.{0,40}roles?", re.I | re.S)
 _IDS = re.compile(r"tool.?call.?id.{0,120}(length|a-z|alphanumeric|characters)", re.I | re.S)
 
 
 def learn(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     """The quirks to try next after the server refused `body` with the words `said`."""
-    for rule in (_field, _stream, _reasoning, _content, _ids, _system):
+    for rule in (_field, _stream, _reasoning, _content, _ids, _alternate, _system):
         learnt = rule(quirks, said, body)
         if learnt is not None:
             return learnt
@@ -132,6 +139,14 @@ def _content(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
 
 def _ids(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     return quirks.evolve(short_ids=True) if not quirks.short_ids and _IDS.search(said) else None
+
+
+def _alternate(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    roles = [message["role"] for message in body["messages"]]
+    twice = any(one == other == "user" for one, other in pairwise(roles))
+    if quirks.alternate or not twice or not _ALTERNATE.search(said):
+        return None
+    return quirks.evolve(alternate=True)
 
 
 def _system(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:

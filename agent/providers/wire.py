@@ -40,6 +40,8 @@ def request_body(
     body |= {quirks.renamed.get(name, name): value for name, value in options.items()}
     if quirks.system_role == "user":
         _merge_system(body["messages"])
+    if quirks.alternate:
+        body["messages"] = _alternating(body["messages"])
     return {name: value for name, value in body.items() if name not in quirks.dropped}
 
 
@@ -62,6 +64,18 @@ def _merge_system(messages: list[dict[str, Any]]) -> None:
             "role": "user",
             "content": f"{system['content']}\n\n{messages[0]['content']}",
         }
+
+
+def _alternating(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A summary, a request and what was said behind it are a person's messages in a row."""
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if out and message["role"] == out[-1]["role"] == "user":
+            both = f"{out[-1]['content']}\n\n{message['content']}"
+            out[-1] = {"role": "user", "content": both}
+        else:
+            out.append(message)
+    return out
 
 
 def _messages(messages: Sequence[Message], quirks: Quirks) -> list[dict[str, Any]]:

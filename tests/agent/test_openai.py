@@ -517,10 +517,16 @@ def contents(body: dict[str, Any]) -> list[Any]:
             lambda b: b["messages"][0]["role"] == "system",
             {"system_role": "user"},
         ),
+        (
+            nested("Conversation roles must alternate user/assistant/user/assistant/..."),
+            lambda b: [m["role"] for m in b["messages"]].count("user") > 1,
+            {"alternate": True},
+        ),
     ],
 )
 async def test_a_refused_peculiarity_is_learnt_at_once(client, refusal, refuses, learnt):
-    history = (UserMessage(text="Go"), calling(call("call_1"), thought="hm"), result("call_1"))
+    said = (UserMessage(text="What was before"), UserMessage(text="Go"))
+    history = (*said, calling(call("call_1"), thought="hm"), result("call_1"))
     options = {"parallel_tool_calls": False, "max_tokens": 100}
     async with ProviderServer(strict=strict(refusal, refuses)) as server:
         target = provider(client, server.url("strict"), options=options)
