@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.support.browser import Browser, Site, Watched
 from tests.support.e2e_model import Call, Model
@@ -33,7 +35,7 @@ def pending(site: Site, task_id: str) -> dict[str, Any]:
     return item
 
 
-def test_the_diff_shows_lines_and_words(window: Watched, model: Model, site: Site):
+def test_the_diff_shows_lines_and_words(window: Watched, model: Model, site: Site) -> None:
     (site.workspace / "plan.md").write_text(OLD)
     new = OLD.replace("Hanse Marine at 212", "Nordlicht at 186")
     card = ask_to_write(window, model, "diff", path="plan.md", content=new)
@@ -44,7 +46,9 @@ def test_the_diff_shows_lines_and_words(window: Watched, model: Model, site: Sit
     expect(card.locator("tr.a .ln").nth(1)).to_have_text("3")
 
 
-def test_an_edit_is_previewed_before_it_is_approved(window: Watched, model: Model, site: Site):
+def test_an_edit_is_previewed_before_it_is_approved(
+    window: Watched, model: Model, site: Site
+) -> None:
     card = ask_to_write(window, model, "edited")
     card.locator("summary", has_text="Edit before approving").click()
     card.get_by_label("content").fill("better text\n")
@@ -60,7 +64,7 @@ def test_an_edit_is_previewed_before_it_is_approved(window: Watched, model: Mode
     expect(window.page.locator(".turn")).to_contain_text("with an edit")
 
 
-def test_a_refused_edit_says_why_and_stays(window: Watched, model: Model, site: Site):
+def test_a_refused_edit_says_why_and_stays(window: Watched, model: Model, site: Site) -> None:
     card = ask_to_write(window, model, "refused")
     card.locator("summary", has_text="Edit before approving").click()
     card.get_by_label("path").fill("../outside.md")
@@ -70,7 +74,9 @@ def test_a_refused_edit_says_why_and_stays(window: Watched, model: Model, site: 
     assert pending(site, task_of(window))["status"] == "pending"
 
 
-def test_rejected_with_a_comment_that_the_agent_reads(window: Watched, model: Model, site: Site):
+def test_rejected_with_a_comment_that_the_agent_reads(
+    window: Watched, model: Model, site: Site
+) -> None:
     card = ask_to_write(window, model, "rejected")
     card.get_by_label("Comment").fill("not on a Sunday")
     card.locator(".btn--no").click()
@@ -80,7 +86,9 @@ def test_rejected_with_a_comment_that_the_agent_reads(window: Watched, model: Mo
     assert "not on a Sunday" in str(model.runs["rejected"].bodies[-1])
 
 
-def test_answered_elsewhere_before_and_at_the_same_time(window: Watched, model: Model, site: Site):
+def test_answered_elsewhere_before_and_at_the_same_time(
+    window: Watched, model: Model, site: Site
+) -> None:
     peter = site.member("peter", "approver")
     card = ask_to_write(window, model, "elsewhere")
     approval = pending(site, task_of(window))
@@ -102,7 +110,7 @@ def test_answered_elsewhere_before_and_at_the_same_time(window: Watched, model: 
     assert not (site.workspace / "elsewhere.md").exists()
 
 
-def test_a_changed_file_is_asked_anew(window: Watched, model: Model, site: Site):
+def test_a_changed_file_is_asked_anew(window: Watched, model: Model, site: Site) -> None:
     (site.workspace / "stale.md").write_text("first\n")
     card = ask_to_write(window, model, "stale")
     expect(card.locator("tr.d .tx")).to_have_text(["first"])
@@ -120,7 +128,7 @@ def test_a_changed_file_is_asked_anew(window: Watched, model: Model, site: Site)
 
 def test_a_decision_that_did_not_arrive_can_be_pressed_again(
     window: Watched, model: Model, site: Site
-):
+) -> None:
     card = ask_to_write(window, model, "unsent")
     window.page.route("**/resolve", lambda route: route.abort())
     card.locator(".btn--go").click()
@@ -134,7 +142,7 @@ def test_a_decision_that_did_not_arrive_can_be_pressed_again(
 
 def test_keys_decide_only_in_the_card_and_not_in_a_field(
     window: Watched, model: Model, site: Site
-):
+) -> None:
     card = ask_to_write(window, model, "keys")
     page = window.page
     page.wait_for_timeout(500)
@@ -153,7 +161,7 @@ def test_keys_decide_only_in_the_card_and_not_in_a_field(
     expect(page.locator(".turn")).to_have_attribute("data-state", "done")
 
 
-def test_alike_decisions_are_taken_together(window: Watched, model: Model, site: Site):
+def test_alike_decisions_are_taken_together(window: Watched, model: Model, site: Site) -> None:
     for name in ("batch-one", "batch-two"):
         ask_to_write(window, model, name, path=f"together/{name}.md")
     page = window.open("/inbox")
@@ -168,7 +176,7 @@ def test_alike_decisions_are_taken_together(window: Watched, model: Model, site:
         expect(page.locator("#decided")).to_contain_text(f"together/{name}.md")
 
 
-def test_a_failed_task_says_why_and_goes_on_when_asked(window: Watched, model: Model):
+def test_a_failed_task_says_why_and_goes_on_when_asked(window: Watched, model: Model) -> None:
     page = window.page
     window.ask("[A45/chat] go on")
     expect(page.locator(".turn").first).to_have_attribute("data-state", "failed")
@@ -179,7 +187,7 @@ def test_a_failed_task_says_why_and_goes_on_when_asked(window: Watched, model: M
     expect(page.locator(".turn").nth(1)).to_contain_text("DONE-A45")
 
 
-def test_the_same_call_again_and_again_is_a_question(window: Watched, model: Model):
+def test_the_same_call_again_and_again_is_a_question(window: Watched, model: Model) -> None:
     page = window.page
     window.ask("[D08/chat] go on")
     card = page.locator(".appr[data-open]")
@@ -192,7 +200,7 @@ def test_the_same_call_again_and_again_is_a_question(window: Watched, model: Mod
 
 def test_who_may_only_look_gets_no_buttons(
     browser: Browser, window: Watched, model: Model, site: Site
-):
+) -> None:
     ask_to_write(window, model, "look")
     vera = browser.signed_in(site, site.member("vera", "viewer"))
     page = vera.page
@@ -205,3 +213,88 @@ def test_who_may_only_look_gets_no_buttons(
     assert pending(site, task_of(window))["status"] == "pending"
     assert vera.problems == []
     vera.context.close()
+
+
+def test_an_expired_decision_loses_its_buttons_and_says_what_did_not_happen(
+    window: Watched, model: Model
+) -> None:
+    card = ask_to_write(window, model, "expired")
+    error = {"code": "expired", "message": "Nobody answered in time, so it counts as rejected."}
+    window.page.route("**/resolve", lambda route: route.fulfill(status=409, json={"error": error}))
+    name = card.get_attribute("id")
+    card.locator(".btn--go").click()
+    card = window.page.locator(f"#{name}")
+    expect(card).to_contain_text(
+        "Nobody answered in time, so it was rejected and nothing was done."
+    )
+    expect(card.locator(".appr__do")).to_have_count(0)
+
+
+def test_an_unknown_outcome_is_put_before_a_person(window: Watched, model: Model) -> None:
+    """The card and what its buttons send; what the server makes of it is tested with the server."""
+    model.script("unknown", ["Yes."])
+    session = window.ask("[unknown] begin")
+    page = window.page
+    expect(page.locator(".turn")).to_have_attribute("data-state", "done")
+    log = list(interrupted(session))
+    body = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in log)
+    page.route(
+        re.compile(r"/stream\?"),
+        lambda route: route.fulfill(content_type="text/event-stream", body=body),
+    )
+    page.route(
+        re.compile(r"/events\?"), lambda route: route.fulfill(json={"items": [], "next": None})
+    )
+    sent: list[Any] = []
+
+    def resolve(route: Route) -> None:
+        sent.append(route.request.post_data_json)
+        route.fulfill(status=202, json={"approval": {"status": "approved", "resolved_by": "admin"}})
+
+    page.route("**/resolve", resolve)
+    page.reload()
+    card = page.locator(".appr[data-open]")
+    expect(card.locator("h3")).to_have_text("Did write_file finish?")
+    expect(card).to_contain_text("It is not repeated without you.")
+    expect(card).to_contain_text("No time limit")
+    expect(card.locator(".btn--go")).to_have_count(0)
+    card.get_by_role("button", name="Run it again").click()
+    expect(card).to_have_count(0)
+    assert sent == [{"decision": "approve", "answer": "retry"}]
+
+
+def interrupted(session: str) -> Iterator[dict[str, Any]]:
+    call = {"step": 1, "tool_call_id": "c"}
+    asked = {
+        **call,
+        "name": "write_file",
+        "arguments": {"path": "a.md"},
+        "capability": "file:write",
+        "risk": "medium",
+        "rule": "recovery",
+    }
+    question = {
+        **asked,
+        "kind": "unknown_effect",
+        "reason": "The server stopped after it had started.",
+        "diff": "",
+        "options": ["done", "retry"],
+        "arguments_digest": "",
+        "target_digest": "",
+        "approval_id": "a",
+        "expires_at": None,
+    }
+    goal = {"goal": "write", "session_id": session, "trigger": "api", "follow_up_of": None}
+    run = {"run": 1, "reason": "start", "model": "m", "limits": {}, "mode": "ask"}
+    log = [
+        ("task_created", goal),
+        ("task_started", run),
+        ("model_call_started", {"step": 1, "model": "m", "attempt": 1}),
+        ("tool_call_requested", {**asked, "block_id": "b", "index": 0, "decision": "ask"}),
+        ("tool_call_started", call),
+        ("task_recovered", {"reason": "the server stopped", "previous_worker": None}),
+        ("approval_required", question),
+    ]
+    for number, (type_, payload) in enumerate(log, start=1):
+        event = {"sequence": number, "position": number, "type": type_, "task_id": "t"}
+        yield {**event, "created_at": "2026-01-31T09:30:00.000Z", "payload": payload}

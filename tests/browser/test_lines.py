@@ -19,7 +19,7 @@ def spoken(count: int) -> str:
     return " ".join(f"w{number}" for number in range(count))
 
 
-def test_reload_in_mid_run_twice_loses_nothing(window: Watched, model: Model):
+def test_reload_in_mid_run_twice_loses_nothing(window: Watched, model: Model) -> None:
     first, second = Hold(), Hold()
     model.script("reload", [*words(30), first, *[f"w{n} " for n in range(30, 60)], second, "w60 "])
     window.ask("[reload] go on")
@@ -44,7 +44,7 @@ def test_reload_in_mid_run_twice_loses_nothing(window: Watched, model: Model):
     expect(page.locator(".cursor")).to_have_count(0)
 
 
-def test_two_tabs_see_the_same(window: Watched, model: Model):
+def test_two_tabs_see_the_same(window: Watched, model: Model) -> None:
     hold = Hold()
     model.script("tabs", [*words(10), hold, "w10 "])
     window.ask("[tabs] go on")
@@ -64,7 +64,7 @@ def test_two_tabs_see_the_same(window: Watched, model: Model):
         expect(page.locator(".turn").nth(1)).to_have_attribute("data-state", "done")
 
 
-def test_what_is_queued_and_steered_is_shown(window: Watched, model: Model):
+def test_what_is_queued_and_steered_is_shown(window: Watched, model: Model) -> None:
     hold = Hold()
     model.script("queue", ["Thinking. ", hold, Call("list_files", path=".")], ["Both read."])
     window.ask("[queue] first")
@@ -85,7 +85,7 @@ def test_what_is_queued_and_steered_is_shown(window: Watched, model: Model):
     expect(page.locator("#queue")).to_be_hidden()
 
 
-def test_stop_stops(window: Watched, model: Model):
+def test_stop_stops(window: Watched, model: Model) -> None:
     model.script("stop", [*words(5), Hold(), "never"])
     window.ask("[stop] go on")
     page = window.page
@@ -96,7 +96,7 @@ def test_stop_stops(window: Watched, model: Model):
     expect(page.locator(".cursor")).to_have_count(0)
 
 
-def test_offline_and_online_again(window: Watched, model: Model):
+def test_offline_and_online_again(window: Watched, model: Model) -> None:
     hold = Hold()
     model.script("offline", [*words(10), hold, *[f"w{n} " for n in range(10, 20)]])
     window.ask("[offline] go on")
@@ -111,7 +111,7 @@ def test_offline_and_online_again(window: Watched, model: Model):
     expect(page.locator("#line")).to_be_hidden(timeout=15_000)
 
 
-def test_a_draft_survives_a_lost_server(window: Watched, model: Model):
+def test_a_draft_survives_a_lost_server(window: Watched, model: Model) -> None:
     model.script("draft", ["Yes."])
     window.ask("[draft] one")
     page = window.page
@@ -127,7 +127,7 @@ def test_a_draft_survives_a_lost_server(window: Watched, model: Model):
     expect(page.locator("#say")).to_have_value("")
 
 
-def test_no_request_to_the_stream_after_the_end(window: Watched, model: Model):
+def test_no_request_to_the_stream_after_the_end(window: Watched, model: Model) -> None:
     model.script("end", ["Done."])
     page = window.page
     page.clock.install()
@@ -147,7 +147,9 @@ def test_no_request_to_the_stream_after_the_end(window: Watched, model: Model):
     assert window.streams() == opened + 1
 
 
-def test_a_killed_server_is_waited_for(browser: Browser, site: Site, window: Watched, model: Model):
+def test_a_killed_server_is_waited_for(
+    browser: Browser, site: Site, window: Watched, model: Model
+) -> None:
     hold = Hold()
     model.script("killed", [*words(10), hold, "w10 "])
     window.ask("[killed] go on")

@@ -19,7 +19,16 @@ def harmless(page: Page) -> None:
     """No title was set, nothing was injected, what cannot run is not there."""
     assert "XSS" not in page.title().replace("document.title='XSS'", "")
     inside = page.locator("#thread, #preview, #pending, #groups, .hello")
-    for selector in ("script", "iframe", "img", "style", "form[action]", "object", "math", "input[onfocus]"):
+    for selector in (
+        "script",
+        "iframe",
+        "img",
+        "style",
+        "form[action]",
+        "object",
+        "math",
+        "input[onfocus]",
+    ):
         assert inside.locator(selector).count() == 0, selector
     hrefs = page.eval_on_selector_all("#thread a[href]", "links => links.map(link => link.href)")
     assert [href for href in hrefs if not href.startswith(("http", "mailto"))] == []
@@ -32,7 +41,7 @@ def harmless(page: Page) -> None:
 
 def test_in_goal_answer_reasoning_arguments_and_file_names(
     window: Watched, model: Model, site: Site
-):
+) -> None:
     # Payloads split in the middle of tags, as a model streams them.
     pieces = [piece for text in PAYLOADS for piece in (text[:5], text[5:11], text[11:] + "\n\n")]
     (site.workspace / "evil").mkdir(exist_ok=True)
@@ -66,11 +75,13 @@ def test_in_goal_answer_reasoning_arguments_and_file_names(
     page.locator(".appr[data-open] .btn--go").click()
     expect(page.locator(".turn")).to_have_attribute("data-state", "done")
     harmless(page)
-    expect(page.locator(".turn .said").first).to_contain_text("<script>document.title='XSS'</script>")
+    expect(page.locator(".turn .said").first).to_contain_text(
+        "<script>document.title='XSS'</script>"
+    )
     expect(page.locator(".md").last).to_contain_text("half")
 
 
-def test_in_the_provider_s_error_and_in_the_title(window: Watched, model: Model):
+def test_in_the_provider_s_error_and_in_the_title(window: Watched, model: Model) -> None:
     model.script("title", ["fine"])
     window.ask("[title] x")
     page = window.page
@@ -86,7 +97,9 @@ def test_in_the_provider_s_error_and_in_the_title(window: Watched, model: Model)
 
 
 @pytest.mark.parametrize("path", ["/", "/inbox", "/settings"])
-def test_inline_scripts_and_styles_are_refused_by_the_page_s_policy(window: Watched, path: str):
+def test_inline_scripts_and_styles_are_refused_by_the_page_s_policy(
+    window: Watched, path: str
+) -> None:
     page = window.open(path)
     ran = page.evaluate(
         "() => { const node = document.createElement('script'); node.textContent = 'window.pwned = 1';"
@@ -97,7 +110,7 @@ def test_inline_scripts_and_styles_are_refused_by_the_page_s_policy(window: Watc
     window.problems.clear()
 
 
-def test_only_one_place_parses_html():
+def test_only_one_place_parses_html() -> None:
     scripts = Path(__file__).parents[2] / "static" / "app"
     found = [
         (file.name, line.strip())

@@ -17,7 +17,7 @@ TURNS = 420
 STEPS = 4
 
 
-def test_ten_thousand_events(window: Watched, model: Model):
+def test_ten_thousand_events(window: Watched, model: Model) -> None:
     model.script("long", ["Yes."])
     session = window.ask("[long] begin")
     page = window.page
@@ -26,7 +26,9 @@ def test_ten_thousand_events(window: Watched, model: Model):
     assert len(log) > 10_000
     body = "retry: 2000\n\n" + "".join(map(frame, [connected(len(log)), *log]))
     page.route(re.compile(r"/stream\?"), lambda route: answer(route, body))
-    page.route(re.compile(r"/events\?"), lambda route: route.fulfill(json={"items": [], "next": None}))
+    page.route(
+        re.compile(r"/events\?"), lambda route: route.fulfill(json={"items": [], "next": None})
+    )
     page.reload()
     expect(page.locator(".turn")).to_have_count(TURNS)
     expect(page.locator(".turn").last).to_contain_text(f"Answer {TURNS - 1}")
