@@ -209,10 +209,9 @@ async def test_a_wrong_setting_stops_the_start_in_one_sentence(
 @pytest.mark.parametrize(
     "root",
     [
-        "missing",
         "a file",
         "nested",
-        *(pytest.param(each, marks=LONG) for each in ("around", "state")),
+        *(pytest.param(each, marks=LONG) for each in ("missing", "around", "state")),
     ],
 )
 async def test_a_workspace_is_a_folder_of_its_own(house: House, root: str) -> None:

@@ -286,6 +286,7 @@ async def test_a_second_server_is_refused_and_disturbs_no_run(house: House, alic
         assert work.client.connections == 1
 
 
+@pytest.mark.long  # in the normal run: between_yes_and_the_run
 async def test_an_answer_given_while_no_server_runs_counts(house: House, alice: Person) -> None:
     async with AsyncExitStack() as stack:
         work = Work(house, alice, "offline")
@@ -380,7 +381,7 @@ async def test_cursors_of_every_kind_after_a_restart(house: House, alice: Person
 
 
 @pytest.mark.parametrize(
-    "stops", [2, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+    "stops", [1, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 )
 async def test_stopped_at_random_moments(house: House, alice: Person, stops: int) -> None:
     """By kill -9 or in order, while people ask, answer and change their minds."""
