@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tasks import profiles, secrets, service, wiring
 from tasks.errors import Invalid
 from tasks.models import AuditEntry, ModelProfile, Session, Task, TaskEvent
 from tasks.profiles import NewKey
+from tasks.writer import writer
 from tests.support.people import bearer
 from tests.support.profiles import CANARY, make_profile
 from tests.support.provider_server import SSE, ProviderServer, Request, delta, serving
@@ -267,7 +269,7 @@ async def test_what_a_run_learns_is_in_the_profile_and_nobody_s_edit_is_lost(hou
 def test_learning_leaves_what_others_learnt_meanwhile() -> None:
     profile = make_profile(quirks={"dropped": ["seed"]})
     before, after = Quirks(), Quirks(dropped=("stream_options",), empty_content="")
-    profiles.remember(profile.pk, before, after)
+    writer.run_sync(partial(profiles.remember, profile.pk, before, after))
     assert ModelProfile.objects.get().quirks == {
         "dropped": ["seed", "stream_options"],
         "empty_content": "",
