@@ -26,7 +26,7 @@ const compose = composer(
   { session: session?.id, workspace: () => $("workspace")?.value || boot.workspaces[0]?.id, onSent: sent, announce },
 );
 const list = sessionList(
-  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions") },
+  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions"), archive: $("archive") },
   { current: session?.id, onRunning: (items) => heard(items), onWaiting: (count) => attend.waiting(count) },
 );
 const life = session ? conversation() : null;

@@ -21,7 +21,7 @@ let current = null; // {id, card}
 let first = true;
 
 const list = sessionList(
-  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions") },
+  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions"), archive: $("archive") },
   { current: null, onRunning: () => {}, onWaiting: (count) => attend.waiting(count) },
 );
 

@@ -10,12 +10,13 @@ const MARKS = {
   failed: ["cross", "fail"], stopped: ["stop", ""], limit: ["gauge", ""], empty: ["queued", ""],
 };
 
-/** `parts`: {groups, search, count, empty}; `onRunning(items)` with every answer about what runs. */
+/** `parts`: {groups, search, count, empty, archive}; `onRunning(items)` with every answer about what runs. */
 export function sessionList(parts, { current, onRunning, onWaiting }) {
   let before = "";
   let query = "";
   let loading = null;
   let again = false;
+  let archived = false;
 
   async function load() {
     if (loading) {
@@ -32,20 +33,20 @@ export function sessionList(parts, { current, onRunning, onWaiting }) {
   }
 
   async function read() {
-    const asked = query;
+    const [asked, stored] = [query, archived];
     try {
-      const found = await get(`/api/sessions?limit=100${asked ? `&q=${encodeURIComponent(asked)}` : ""}`);
-      if (asked === query) draw(found.items, asked);
+      const found = await get(`/api/sessions?limit=100&archived=${stored}${asked ? `&q=${encodeURIComponent(asked)}` : ""}`);
+      if (asked === query && stored === archived) draw(found.items, asked);
     } catch {
       // the line's banner tells about a lost server; the list keeps what it has
     }
   }
 
   function draw(items, asked) {
-    const groups = asked ? [{ key: "found", title: n(items.length, "{n} found", "{n} found"), items }] : grouped(items);
+    const groups = asked || archived ? [{ key: "found", title: n(items.length, "{n} found", "{n} found"), items }] : grouped(items);
     reconcile(parts.groups, groups.filter((group) => group.items.length), (group) => group.key, (group) => groupView(group, current));
-    parts.empty.hidden = items.length > 0 || Boolean(asked);
-    if (!asked) waiting(items.reduce((total, each) => total + (each.waiting ?? 0), 0));
+    parts.empty.hidden = items.length > 0 || Boolean(asked) || archived;
+    if (!asked && !archived) waiting(items.reduce((total, each) => total + (each.waiting ?? 0), 0));
   }
 
   function waiting(count) {
@@ -74,6 +75,11 @@ export function sessionList(parts, { current, onRunning, onWaiting }) {
       query = parts.search.value.trim();
       load();
     }, SEARCH_MS);
+  });
+  parts.archive.addEventListener("click", () => {
+    archived = !archived;
+    parts.archive.setAttribute("aria-pressed", String(archived));
+    load();
   });
   setInterval(poll, POLL_MS);
   document.addEventListener("visibilitychange", () => document.hidden || poll());

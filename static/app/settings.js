@@ -11,7 +11,7 @@ const $ = (id) => document.getElementById(id);
 const attend = attention(boot.urls.static);
 
 sessionList(
-  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions") },
+  { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions"), archive: $("archive") },
   { current: null, onRunning: () => {}, onWaiting: (count) => attend.waiting(count) },
 );
 keys({ press: () => false, cards: openCards });

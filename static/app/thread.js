@@ -1,6 +1,6 @@
 // The thread: turns in order, scroll that never moves what is being read, and the line that points to a waiting card.
 import { glyph, h, reconcile, replace } from "./dom.js";
-import { pendingIn, queuedTasks } from "./model.js";
+import { pendingIn, queuedTasks, taskState } from "./model.js";
 import { decisionTitle } from "./sentences.js";
 import { clock, t } from "./text.js";
 import { turnView } from "./turn.js";
@@ -22,7 +22,7 @@ export function threadView(parts, ctx) {
     parts.thread.setAttribute("aria-busy", String(tasks.some((task) => task.status === "running")));
     const pending = pendingIn(state);
     pointTo(parts.callout, pending, ctx);
-    scroll.drawn(freshCard(pending));
+    scroll.drawn(freshCard(pending), tasks.some((task) => taskState(task) === "run"));
   }
 
   function freshCard(pending) {
@@ -47,6 +47,7 @@ export function threadView(parts, ctx) {
 function follower(jump) {
   const root = document.documentElement;
   let following = false;
+  let live = false; // something is being written at the end
   let goal = null; // the turn that must not leave the top by itself
   let touched = -HAND_MS;
   const rest = () => root.scrollHeight - innerHeight - scrollY;
@@ -64,7 +65,7 @@ function follower(jump) {
   jump.addEventListener("click", () => follow());
 
   function place() {
-    jump.hidden = atEnd();
+    jump.hidden = !live || atEnd(); // never over a decision: then the callout points to it
   }
 
   function follow() {
@@ -89,7 +90,8 @@ function follower(jump) {
 
   return {
     follow,
-    drawn(fresh) {
+    drawn(fresh, running) {
+      live = running;
       if (following && fresh) toHead(fresh);
       else if (following && rest() > 1) toEnd();
       place();

@@ -195,3 +195,19 @@ def test_narrow_screens_have_drawers(window: Watched, width: int) -> None:
     page.keyboard.press("Escape")
     expect(page.locator("#inspector")).to_be_hidden()
     expect(page.locator(".appr[data-open]")).to_be_visible()
+
+
+def test_what_is_archived_is_found_and_brought_back(window: Watched) -> None:
+    session = window.ask("Put me away")
+    page = window.page
+    page.locator("#menu-button").click()
+    page.locator("#menu-archive").click()
+    page.wait_for_url(window.site.url + "/")
+    link = page.locator(f'#groups a[href="/c/{session}"]')
+    expect(link).to_have_count(0)
+    page.locator("#archive").click()
+    link.click()
+    page.locator("#menu-button").click()
+    expect(page.locator("#menu-archive")).to_have_text("Bring back from the archive")
+    page.locator("#menu-archive").click()
+    expect(link).to_have_count(1)

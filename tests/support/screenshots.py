@@ -1,9 +1,10 @@
-"""The README's pictures, made anew from the product itself.
+"""The README's pictures, made anew from the product itself; with `--all`, every place to look at.
 
     python -m tests.support.screenshots docs/images
+    python -m tests.support.screenshots --all /tmp/look
 
 Starts a server on a folder of its own with the demo model, plays the first five minutes, and takes
-a picture of each place. Ends what it started.
+the pictures. Ends what it started.
 """
 
 from __future__ import annotations
@@ -20,29 +21,34 @@ GOAL = "Compare the supplier quotes, check the invoices against them, and write 
 SIZES = {"wide": (1440, 900), "middle": (1024, 900), "phone": (390, 844)}
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *, everything: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    looks = [(name, theme) for name in SIZES for theme in ("light", "dark")]
     with tempfile.TemporaryDirectory() as state, Site(Path(state)) as site, Browser() as browser:
-        for name, (width, height) in SIZES.items():
-            for theme in ("light", "dark"):
-                window = browser.signed_in(site, viewport={"width": width, "height": height})
-                window.context.add_cookies([{"name": "theme", "value": theme, "url": site.url}])
-                _take(window, folder, f"{name}-{theme}")
-                window.context.close()
-                (site.workspace / "reports" / "supplier-report.md").unlink()
+        for name, theme in looks if everything else [("wide", "light")]:
+            width, height = SIZES[name]
+            window = browser.signed_in(site, viewport={"width": width, "height": height})
+            window.context.add_cookies([{"name": "theme", "value": theme, "url": site.url}])
+            _take(window, folder, f"-{name}-{theme}" if everything else "")
+            window.context.close()
+            (site.workspace / "reports" / "supplier-report.md").unlink()
 
 
-def _take(window: Watched, folder: Path, name: str) -> None:
+def _take(window: Watched, folder: Path, look: str) -> None:
     page = window.open("/")
-    page.locator("#groups").wait_for(state="attached")
-    _picture(page, folder / f"start-{name}.png")
+    if look:
+        _picture(page, folder / f"start{look}.png")
     window.ask(GOAL)
     card = page.locator(".appr[data-open]")
     card.wait_for()
-    _picture(page, folder / f"decision-{name}.png")
+    _picture(page, folder / f"decision{look}.png")
     card.locator(".btn--go").click()
     page.locator(".turn[data-state=done]").wait_for()
-    _picture(page, folder / f"done-{name}.png")
+    _picture(page, folder / f"done{look}.png")
+    if look:
+        for place in ("inbox", "settings"):
+            window.open(f"/{place}")
+            _picture(page, folder / f"{place}{look}.png")
 
 
 def _picture(page: Page, path: Path) -> None:
@@ -51,4 +57,5 @@ def _picture(page: Page, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images"))
+    places = [argument for argument in sys.argv[1:] if argument != "--all"]
+    main(Path(places[0] if places else "docs/images"), everything="--all" in sys.argv)
