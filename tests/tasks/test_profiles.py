@@ -19,6 +19,7 @@ from django.urls import reverse
 
 from agent.providers.quirks import Quirks
 from tasks import profiles, secrets, service, wiring
+from tasks.commands import TaskRequest
 from tasks.errors import Invalid
 from tasks.models import AuditEntry, ModelProfile, Session, Task, TaskEvent
 from tasks.profiles import NewKey
@@ -488,7 +489,7 @@ async def test_a_session_that_lost_its_profile_asks_the_default(house: House) ->
             await house.until(created.task_id, "completed")
             await Session.objects.aupdate(model_profile=gone)
             await sync_to_async(profiles.delete)(gone, by="root")
-            request = service.TaskRequest(
+            request = TaskRequest(
                 goal="And now?",
                 owner_id=house.alice.pk,
                 trigger="api",
