@@ -27,7 +27,8 @@ $(STAMP): $(LOCK)
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@echo "Installing what $(LOCK) names; this takes a minute or two, once."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -36,8 +37,8 @@ setup: deps ## environment, database and demo
 	@$(BIN)/python manage.py seed_demo
 
 run: export PILOTHOUSE_DEMO_MODEL ?= 1
-run: setup ## serve on PILOTHOUSE_HOST:PORT (127.0.0.1:8000)
-	@exec $(BIN)/python -m config.serve
+run: deps ## serve on PILOTHOUSE_HOST:PORT (127.0.0.1:8000)
+	@exec $(BIN)/python -m config.serve --prepare
 
 test: deps ## all tests but the long and the live ones
 	$(BIN)/python -m pytest -m "not benchmark and not live and not long" $(PYTEST_ARGS)

@@ -12,8 +12,9 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -166,6 +167,24 @@ def _link_new_key(path: Path, name: str) -> None:
         raise ImproperlyConfigured(f"{name}: cannot make {path} ({error}).") from error
 
 
+_LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*?)\s*")
+_REMARK = re.compile(r"""(?P<value>"[^"]*"|'[^']*'|[^"'].*?|)(?:\s+|^)\#.*""")
+
+
+def _assignments(file: Path) -> Iterator[str]:
+    """NAME=value lines, without remarks. A line that sets nothing is a typo, not left out."""
+    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ImproperlyConfigured(
+                f".env, line {number}: write NAME=value, or # before a remark."
+            )
+        remark = _REMARK.fullmatch(found["value"])
+        yield f"{found['name']}={remark['value'] if remark else found['value']}"
+
+
 class _Reader:
     """Typed access to one environment; every complaint names its variable."""
 
@@ -174,7 +193,7 @@ class _Reader:
             ENVIRON = dict(environ_)  # its class attribute; never the process's own
 
         if (root / ".env").is_file():
-            Merged.read_env(root / ".env")
+            Merged.read_env(StringIO("\n".join(_assignments(root / ".env"))))
         self.root = root
         self.values: dict[str, str] = Merged.ENVIRON
         self.db_url: Callable[..., dict[str, Any]] = Merged.db_url_config

@@ -1,14 +1,21 @@
-"""`python -m config.serve`: Daphne where PILOTHOUSE_HOST and PORT say. `make run` ends here."""
+"""`python -m config.serve`: Daphne where PILOTHOUSE_HOST and PORT say.
+
+`--prepare`, as `make run` calls it: first the database is migrated, the demo is made where there is
+no user yet, and a sign-in link is printed. Beside a running server it changes nothing and says so.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
+import django
 from daphne.cli import CommandLineInterface
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 
-from config.env import read
+from config.env import Environment, read
 
 
 def main() -> None:
@@ -16,14 +23,42 @@ def main() -> None:
     try:
         environment = read()
     except ImproperlyConfigured as error:
-        sys.stderr.write(f"pilothouse: {error}\n")
-        sys.exit(2)
+        _refuse(str(error), 2)
+    if "--prepare" in sys.argv[1:]:
+        _prepare(environment)
     host, port = environment.host, str(environment.port)
-    sys.stdout.write(
-        f"Pilothouse serves {environment.conf.public_url} (listening on {host}:{port})\n"
-    )
-    sys.stdout.flush()
     CommandLineInterface().run(["-v", "0", "-b", host, "-p", port, "config.asgi:application"])
+
+
+def _prepare(environment: Environment) -> None:
+    django.setup(set_prefix=False)
+    _refuse_beside_a_server(environment)
+    call_command("migrate", verbosity=0)
+    try:
+        call_command("seed_demo", link="")
+    except CommandError as error:
+        sys.stdout.write(f"No sign-in link: {error}\n")  # e.g. several people may administer it
+    host, port = environment.host, environment.port
+    sys.stdout.write(f"Pilothouse on {environment.conf.public_url} (listening on {host}:{port})\n")
+    sys.stdout.flush()
+
+
+def _refuse_beside_a_server(environment: Environment) -> None:
+    """Its database must not be migrated under it."""
+    from tasks import server_lock  # needs the settings, so not before `django.setup()`
+
+    conf = environment.conf
+    try:
+        lock = server_lock.acquire("", address=conf.public_url, var_dir=conf.var_dir)
+    except server_lock.ServerLockedError as error:
+        _refuse(str(error), 1)
+    else:
+        lock.release()
+
+
+def _refuse(reason: str, status: int) -> NoReturn:
+    sys.stderr.write(f"pilothouse: {reason}\n")
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,10 @@ class ServerLock(Protocol):
 
 
 def acquire(worker: str, *, address: str, var_dir: Path) -> ServerLock:
-    """Takes the lock of the default database for `worker` (host:pid), or raises ServerLockedError."""
+    """Takes the lock of the default database for `worker` (host:pid), or raises ServerLockedError.
+
+    Without a worker it is only tried: what the last holder left there stays for the next server.
+    """
     database = connections["default"].settings_dict
     if database["ENGINE"].endswith("sqlite3"):
         return FileLock(Path(database["NAME"]), worker=worker, address=address)
@@ -60,7 +63,8 @@ class FileLock:
             os.close(self._file)
             raise ServerLockedError(self._refusal(error)) from error
         self.previous_worker = _first_line(self.path)
-        self._write(f"{worker}\n{address}\n")
+        if worker:
+            self._write(f"{worker}\n{address}\n")
 
     def forget(self) -> None:
         # The file is never deleted: a server that waits at its door has it open already.
@@ -101,7 +105,8 @@ class AdvisoryLock:
                 self._connection.close()
                 raise ServerLockedError(holder)
         self.previous_worker = _first_line(note)
-        note.write_text(f"{worker}\n", encoding="utf-8")
+        if worker:
+            note.write_text(f"{worker}\n", encoding="utf-8")
 
     def forget(self) -> None:
         self._note.write_text("", encoding="utf-8")

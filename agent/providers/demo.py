@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Sequence
+from itertools import chain, count
 
 from agent.events import Delta
 from agent.messages import AssistantMessage, Message, Reply, ToolCall, ToolMessage, UserMessage
@@ -88,9 +89,7 @@ def _contents(results: list[Result], name: str) -> dict[str, str]:
 
 
 def _read(results: list[Result]) -> Turn:
-    listed = [
-        path for text in _contents(results, "list_files").values() for path in _LISTED.findall(text)
-    ]
+    listed = _listed(results)
     briefs = [path for path in listed if path.startswith("briefs/") and path.endswith(".md")]
     tables = [
         path
@@ -119,6 +118,20 @@ def _read(results: list[Result]) -> Turn:
     )
 
 
+def _listed(results: list[Result]) -> list[str]:
+    return [
+        path for text in _contents(results, "list_files").values() for path in _LISTED.findall(text)
+    ]
+
+
+def _free_path(results: list[Result]) -> str:
+    """A second report beside the first: overwriting it with itself would be no change to show."""
+    listed = set(_listed(results))
+    stem, dot, ending = REPORT_PATH.rpartition(".")
+    others = (f"{stem}-{number}{dot}{ending}" for number in count(2))
+    return next(path for path in chain([REPORT_PATH], others) if path not in listed)
+
+
 def _write(results: list[Result]) -> Turn:
     found = _findings(results)
     if not found.offers:
@@ -133,7 +146,8 @@ def _write(results: list[Result]) -> Turn:
         text=f"I have compared {len(found.offers)} quotes and will write the report.",
         calls=(
             ScriptedCall(
-                name="write_file", arguments={"path": REPORT_PATH, "content": report(found)}
+                name="write_file",
+                arguments={"path": _free_path(results), "content": report(found)},
             ),
         ),
         piece=PIECE,

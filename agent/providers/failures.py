@@ -41,7 +41,7 @@ _REFUSED = re.compile(
 _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 _HINTS = {
-    "provider_auth": "Check the API key of this model profile.",
+    "provider_auth": "Check the API key: PILOTHOUSE_LLM_API_KEY, or the one in the model profile.",
     "provider_quota": "The account behind this API key is out of credit: top it up or use another key.",
     "provider_model": "Check the model's name and the base URL (usually it ends in /v1).",
     "provider_rate_limited": "Too many requests for this key at the moment: wait, or raise its limit.",

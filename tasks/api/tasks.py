@@ -88,7 +88,8 @@ async def _request(principal: Principal, payload: TaskIn) -> TaskRequest:
     return TaskRequest(
         goal=payload.goal,
         owner_id=principal.user_id,
-        trigger=Task.Trigger.API,
+        # A browser's cookie means the chat page; programs carry a token.
+        trigger=Task.Trigger.CHAT if principal.session_key else Task.Trigger.API,
         session_id=session_id,
         workspace_id=workspace_id,
         follow_up_of=follow_up_of,

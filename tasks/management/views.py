@@ -19,10 +19,10 @@ from tasks.management.terminal import Screen, visible
 HOW_TO_ANSWER = """\
 It waits for an answer{until}; before it nothing is changed.
 
-  manage.py resolve_approval {first} approve
-  manage.py resolve_approval {first} reject --comment "why"
+  .venv/bin/python manage.py resolve_approval {first} approve
+  .venv/bin/python manage.py resolve_approval {first} reject --comment "why"
 
-Then the task goes on: by itself where a server runs, else with  manage.py recover_tasks"""
+Then the task goes on: by itself where a server runs, else with  .venv/bin/python manage.py recover_tasks"""
 
 
 def _how_to_answer(question: ApprovalRequired) -> str:

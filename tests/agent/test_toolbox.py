@@ -305,11 +305,15 @@ async def test_cancelling_comes_out_at_once(context):
 
 
 async def test_a_forgotten_box_leaves_no_thread(context):
-    box = Toolbox([tool(fine)])
+    threads: list[threading.Thread] = []
+
+    def noticed(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        threads.append(threading.current_thread())
+        return ToolResult(ok=True, content="fine")
+
+    box = Toolbox([tool(noticed)])
     await box.run("work", {}, context)
-    names = {each.name for each in threading.enumerate() if each.name.startswith("tool")}
-    assert names
-    threads = [each for each in threading.enumerate() if each.name in names]
+    assert threads
     del box
     gc.collect()
     for each in threads:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import os
 import stat
 import subprocess
@@ -117,10 +118,35 @@ def test_every_setting_is_in_the_example_file():
 
 def test_the_example_file_is_accepted_line_by_line(tmp_path):
     lines = (ROOT / ".env.example").read_text().splitlines()
-    settings = [line.removeprefix("#") for line in lines if "=" in line and line.startswith("#")]
+    settings = [line.removeprefix("#") for line in lines if re.match(r"#[A-Z_]+=", line)]
     assert len(settings) > 30
     (tmp_path / ".env").write_text("\n".join(s for s in settings if not s.endswith("=")))
     reading(tmp_path)
+
+
+def test_remarks_behind_values_are_no_part_of_them(tmp_path):
+    lines = [
+        "PILOTHOUSE_LLM_BASE_URL='http://127.0.0.1:11434/v1' # local",
+        "PILOTHOUSE_LLM_MODEL=qwen3#latest",
+        "export PILOTHOUSE_LLM_API_KEY=sk-1  # where one is needed",
+    ]
+    (tmp_path / ".env").write_text("\n".join(lines))
+    conf = reading(tmp_path).conf
+    assert conf.llm_base_url == "http://127.0.0.1:11434/v1"
+    assert (conf.llm_model, conf.llm_api_key) == ("qwen3#latest", "sk-1")
+
+
+def test_a_line_that_sets_nothing_stops_the_start(tmp_path):
+    (tmp_path / ".env").write_text("\nPILOTHOUSE_LLM_MODEL qwen3\n")
+    with pytest.raises(ImproperlyConfigured, match="line 2"):
+        reading(tmp_path)
+
+
+def test_no_key_is_part_of_what_a_conf_shows(tmp_path):
+    conf = reading(tmp_path, PILOTHOUSE_LLM_API_KEY="sk-CANARY").conf
+    assert "CANARY" not in repr(conf)
+    assert conf.audit_key.hex() not in repr(conf)
+    assert "audit_key" not in repr(conf)
 
 
 def test_the_public_address_decides_hosts_and_security(tmp_path):

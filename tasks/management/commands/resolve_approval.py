@@ -54,7 +54,7 @@ class Command(BaseCommand):
         call = describe(decided.tool, decided.edited_arguments or decided.arguments, 100)
         self.stdout.write(f"{decided.status}: {call}")
         self.stdout.write(
-            "The task goes on where a server runs, else with: manage.py recover_tasks"
+            "The task goes on where a server runs, else with: .venv/bin/python manage.py recover_tasks"
         )
 
 

@@ -49,7 +49,7 @@ class Command(BaseCommand):
             else:
                 self.stdout.write(
                     "There are users already: nothing to do."
-                    " A sign-in link: python manage.py seed_demo --link"
+                    " A sign-in link: .venv/bin/python manage.py seed_demo --link"
                 )
 
     def _seed(self) -> User | None:
