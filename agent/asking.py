@@ -174,6 +174,9 @@ class ModelDesk:
                         item = await anext(stream)
                 except StopAsyncIteration:
                     return
+                if asyncio.get_running_loop().time() >= self._deadline:
+                    # What is buffered comes without a wait, and only a wait can time out.
+                    raise TimeoutError
                 yield item
                 # Let followers and other runs have their turn: text appears as it is made.
                 await asyncio.sleep(0)

@@ -17,12 +17,14 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 Opener = Callable[[int, str, int], int]
 """(descriptor of the root, path below it, flags of os.open) -> descriptor"""
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+NO_LINK = DIRECTORY | os.O_NOFOLLOW
 MAX_LINKS = 40
 """Links followed on one way; Linux has the same limit."""
 
@@ -75,6 +77,19 @@ def by_steps(root: int, path: str, flags: int) -> int:
 def best_opener() -> Opener:
     """The kernel's way where it answers: some kernels and sandboxes do not know or allow it."""
     return by_kernel if sys.platform == "linux" and works(by_kernel) else by_steps
+
+
+def open_root(root: Path) -> int:
+    """The folder under its real path, name by name: one that was replaced by a link since it was
+    registered, itself or a folder above it, is not ours any more. Raises OSError."""
+    fd = os.open(root.anchor, DIRECTORY)
+    for name in root.parts[1:]:
+        try:
+            below = os.open(name, NO_LINK, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = below
+    return fd
 
 
 def works(opener: Opener) -> bool:

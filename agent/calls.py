@@ -229,7 +229,14 @@ class CallDesk:
     # ── running ──────────────────────────────────────────────────────────────────────────────
 
     async def _run(self, batch: Sequence[Go]) -> AsyncGenerator[AgentEvent, None]:
-        """Journal, then run side by side; progress and results in the order in which they come."""
+        """Journal, then run side by side; progress and results in the order in which they come.
+
+        With no time left nothing is begun. An effect that was begun may come to its end, within
+        its tool's own time: cut off by the task's limit, its outcome would be unknown.
+        """
+        if batch and asyncio.get_running_loop().time() >= self._deadline:
+            raise TimeoutError
+        cut_off = all(read_only(go.call.capability) for go in batch)
         for go in batch:
             yield ToolCallStarted(step=go.call.step, tool_call_id=go.call.asked.tool_call_id)
         inbox: asyncio.Queue[ToolProgress | asyncio.Task[ToolCallFinished]] = asyncio.Queue()
@@ -239,7 +246,7 @@ class CallDesk:
         left = len(running)
         try:
             while left:
-                async with asyncio.timeout_at(self._deadline):
+                async with asyncio.timeout_at(self._deadline if cut_off else None):
                     item = await inbox.get()
                 if isinstance(item, asyncio.Task):
                     left -= 1

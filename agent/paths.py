@@ -24,6 +24,9 @@ Look = Callable[[Sequence[str]], None]
 _UNSAFE_CHARACTER = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_UNSEEN_CHARACTER = re.compile(
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u3164\ufe00-\ufe0f\ufeff\uffa0]"
+)
 _DRIVE_OR_SCHEME = re.compile(r"[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -63,6 +66,8 @@ def writable_path(path: str) -> str:
     name = file_path(path)
     if not unicodedata.is_normalized("NFC", name):
         raise refused("a name to be written must be in Unicode NFC form")
+    if _UNSEEN_CHARACTER.search(name):
+        raise refused("a name to be written must not hold characters that cannot be seen")
     return name
 
 

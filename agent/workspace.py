@@ -29,7 +29,7 @@ from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 
-from agent.beneath import DIRECTORY, Opener, Step, Walk, best_opener
+from agent.beneath import DIRECTORY, Opener, Step, Walk, best_opener, open_root
 from agent.errors import PathRefused, TargetChanged
 from agent.paths import file_path, forbid, normal, refused, writable_path
 
@@ -209,7 +209,7 @@ class Workspace:
     @contextmanager
     def _root(self) -> Iterator[int]:
         try:
-            fd = os.open(self.root, DIRECTORY)
+            fd = open_root(self.root)
         except OSError as error:
             raise PathRefused(
                 "The workspace folder is missing or closed to us: no file can be used until a "

@@ -2,6 +2,7 @@
 
 An approval is for one call with those arguments against that target. Rows change from `pending`
 exactly once, under the lock of their task's row; every change has its event in the same command.
+(An approved one may still become `stale`, when its target changed before the call could run.)
 The status of the task does not move here except to `waiting_approval`: a run begins only when
 nothing is pending.
 """

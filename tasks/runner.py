@@ -100,6 +100,12 @@ class Runner:
         if run is not None:
             run.stop(Stop.CANCEL)
 
+    def forget(self, task_id: UUID) -> None:
+        """Stop the run of a task without a word: somebody else owns it."""
+        run = self._runs.get(task_id)
+        if run is not None:
+            run.stop(Stop.LOST)
+
     async def drain(self, seconds: float) -> None:
         """No new runs; running tools get so long; leases are released; the pool is closed."""
         self._draining = True
@@ -232,7 +238,7 @@ class Runner:
         for task_id in held.keys() - kept:
             run = self._runs.get(task_id)
             if run is not None and run.begun.run == held[task_id]:
-                run.stop(Stop.LOST)
+                self.forget(task_id)
 
     async def _expire(self) -> None:
         for task_id in await writer.run(approvals.expire_due):

@@ -378,9 +378,10 @@ def _append(append: Callable[[], Appended], task: Task, charges: Sequence[Charge
 
 
 def release(task_id: UUID, run: int) -> None:
-    """Command: let go; the task stays `running` and whoever comes next recovers it at once."""
+    """Command: let go; the task stays `running` and whoever comes next recovers it at once. No
+    worker is left in the row: this was a stop in good order, not a crash."""
     Task.objects.filter(pk=task_id, run=run, status=Task.Status.RUNNING).update(
-        lease_expires_at=None
+        lease_worker="", lease_expires_at=None
     )
 
 

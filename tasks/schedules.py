@@ -30,9 +30,9 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from tasks import access, audit, service, wiring
+from tasks.commands import TaskRequest
 from tasks.errors import Conflict, Invalid, ServiceError
 from tasks.models import Schedule, ScheduleTick, Session, Task
-from tasks.service import TaskRequest
 from tasks.writer import writer
 
 logger = logging.getLogger(__name__)

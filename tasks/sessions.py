@@ -15,6 +15,8 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
+import msgspec
+
 from agent.entries import Place
 from agent.events import TERMINAL_TYPES, ContextCompacted
 from agent.transcript import Transcript
@@ -66,7 +68,8 @@ def history_of(task: Task) -> History:
     links: list[Link] = []
     summary: ContextCompacted | None = None
     walk = _Walk(task)
-    current, up_to = walk.first, None
+    current: dict[str, Any] | None = walk.first
+    up_to: int | None = None
     while current is not None:
         summary = summary or _summary_in(current, up_to)
         here = summary is not None and summary.to_task_id == str(current["id"])
@@ -134,9 +137,12 @@ class _Walk:
         """The task that this one continues, with the last sequence that counts (None: all)."""
         if task["follow_up_of_id"] is not None:
             return self._find(task["follow_up_of_id"]), None
-        fork = Session.objects.values_list("forked_from_id", "forked_at_sequence")
-        origin, sequence = fork.get(pk=task["session_id"])
-        return (None, None) if origin is None else (self._find(origin), sequence)
+        session = Session.objects.only("forked_from", "forked_at_sequence").get(
+            pk=task["session_id"]
+        )
+        if session.forked_from_id is None:
+            return None, None
+        return self._find(session.forked_from_id), session.forked_at_sequence
 
     def _find(self, task_id: UUID) -> dict[str, Any]:
         if task_id not in self._known:
@@ -163,18 +169,15 @@ def _summary_in(task: dict[str, Any], up_to: int | None) -> ContextCompacted | N
 
 class WorkingTime:
     """Seconds that a task was worked on: from each `task_started` to the last thing its run wrote.
-    Waiting for a person or for a free server costs nothing."""
+
+    Waiting for a person or for a free server costs nothing. Neither does a clock that was set
+    meanwhile or a machine that slept: what an event itself measured bounds what it can have taken.
+    """
 
     def __init__(self) -> None:
-        self._earlier = 0.0
-        self._began: datetime | None = None
+        self.seconds = 0.0
         self._last: datetime | None = None
-
-    @property
-    def seconds(self) -> float:
-        if self._began is None or self._last is None:
-            return self._earlier
-        return self._earlier + (self._last - self._began).total_seconds()
+        """The last thing that the run wrote; None while nothing runs."""
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
@@ -183,14 +186,20 @@ class WorkingTime:
 
     def _look(self, row: Row) -> None:
         if row.type == "task_started":
-            self._earlier = self.seconds
-            self._began = self._last = row.created_at
-        elif self._began is not None and row.type not in _NOT_WORK:
             self._last = row.created_at
-            if row.type in RUNNER_ENDS:
-                self._earlier = self.seconds
-                self._began = None
+        elif self._last is not None and row.type not in _NOT_WORK:
+            gap = (row.created_at - self._last).total_seconds()
+            self.seconds += gap if gap <= _UNMEASURED else min(gap, _measured(row) + _UNMEASURED)
+            self._last = None if row.type in RUNNER_ENDS else row.created_at
 
 
+def _measured(row: Row) -> float:
+    """Seconds that the event says it took, by a clock that nobody sets."""
+    fields = msgspec.json.decode(row.payload)
+    return float(fields.get("duration_ms", 0) / 1000 + fields.get("delay_seconds", 0))
+
+
+_UNMEASURED = 180.0
+"""Seconds that may pass beside what is measured: a failed attempt's wait for its first byte."""
 _NOT_WORK = frozenset({"approval_resolved", "approval_updated", "user_message", "task_recovered"})
 """What people and the recovery write, perhaps long after the run stopped."""

@@ -23,6 +23,7 @@ from tasks.writer import writer
 MAX_RECOVERIES = 3
 """So many in a row without a finished model or tool call, and the task fails."""
 PROGRESS_TYPES = ("model_call_finished", "tool_call_finished")
+_WHY_CONTINUED = "The process that ran it was stopped in good order."
 _WHY_RECOVERED = "The process that ran it stopped, or did not say for too long that it lives."
 _NOT_BEGUN = ErrorInfo(
     code="internal_error",
@@ -86,7 +87,8 @@ def _begin(task_id: UUID, worker: str, choice: wiring.Choice, kit: wiring.Kit) -
     )
     opening: list[StoredEvent] = [started]
     if reason == "recover":
-        opening.insert(0, TaskRecovered(reason=_WHY_RECOVERED, previous_worker=previous))
+        why = _WHY_RECOVERED if previous else _WHY_CONTINUED
+        opening.insert(0, TaskRecovered(reason=why, previous_worker=previous))
     stored = events.append(task_id, opening, fence=run)
     task.run = run
     return Begun(
@@ -131,11 +133,13 @@ def _is_next(task: Task) -> bool:
 
 
 def _recoveries(task: Task) -> int:
-    """Recoveries since something was last achieved."""
+    """Recoveries since something was last achieved. A server that stopped in good order left no
+    name, and its takeover says nothing about the task."""
     rows = TaskEvent.objects.filter(task_id=task.pk)
     achieved = rows.filter(type__in=PROGRESS_TYPES).order_by("-sequence").first()
     since = achieved.sequence if achieved else 0
-    return rows.filter(type="task_recovered", sequence__gt=since).count()
+    crashes = rows.filter(type="task_recovered", sequence__gt=since)
+    return crashes.exclude(payload__contains='"previous_worker":null').count()
 
 
 def give_up(task_id: UUID, worker: str) -> None:

@@ -21,9 +21,9 @@ from tasks.api.schemas import (
     answers,
 )
 from tasks.approvals import Reply
+from tasks.commands import TaskRequest
 from tasks.errors import NotFound, ServiceError
 from tasks.models import Approval, Session, Task
-from tasks.service import TaskRequest
 
 router = Router(tags=["chat"])
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from tasks import profiles
+from tasks.commands import Created
 from tasks.events import wire_time
 from tasks.models import ApiToken, Approval, Artifact, ModelProfile, Session, Task, Workspace
-from tasks.service import Created
 from tasks.standing import Standing
 
 MAX_COMMENT = 10_000

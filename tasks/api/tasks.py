@@ -30,9 +30,9 @@ from tasks.api.schemas import (
     TaskOut,
     answers,
 )
+from tasks.commands import TaskRequest
 from tasks.errors import Invalid, NotFound
 from tasks.models import Task
-from tasks.service import TaskRequest
 
 router = Router(tags=["tasks"])
 

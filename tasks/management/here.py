@@ -22,11 +22,11 @@ from django.db import connections
 
 from tasks import decisions, service
 from tasks.approvals import Reply
+from tasks.commands import Created, TaskRequest
 from tasks.conf import conf
 from tasks.management.feed import Feed
 from tasks.models import Approval
 from tasks.runner import Runner, worker_name
-from tasks.service import Created, TaskRequest
 
 T = TypeVar("T")
 QUIT_STATUS = 128 + signal.SIGINT

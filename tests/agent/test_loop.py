@@ -309,6 +309,42 @@ async def test_seconds_end_a_running_tool_with_a_result(folder: Path) -> None:
     assert isinstance(end, BudgetExceeded)
 
 
+async def test_an_approved_effect_is_not_begun_when_the_time_is_used_up(folder: Path) -> None:
+    bench = Bench(folder, [calls(write())])
+    await bench.run()
+    bench.answer("approved")
+    bench.limits = Limits(max_seconds=0)
+    await bench.run()
+    assert not bench.of(ToolCallStarted)
+    assert not (folder / "out.txt").exists()
+    assert "Not run" in bench.of(ToolCallFinished)[-1].content
+    assert isinstance(bench.log[-1], BudgetExceeded)
+
+
+async def test_an_effect_that_was_begun_comes_to_its_end_whatever_the_limit(folder: Path) -> None:
+    async def slow(arguments: dict[str, object], context: ToolContext) -> ToolResult:
+        await asyncio.sleep(0.2)
+        return ToolResult(ok=True, content="written")
+
+    schema = {"type": "object", "properties": {}}
+    tool = Tool(name="slow", description="", parameters=schema, capability="x:write", run=slow)
+    turns = [calls(ScriptedCall(name="slow"))]
+    bench = Bench(folder, turns, tools=[tool], limits=Limits(max_seconds=0.1))
+    await bench.run()
+    bench.answer("approved")
+    await bench.run()
+    assert bench.of(ToolCallFinished)[-1].content == "written"
+    assert isinstance(bench.log[-1], BudgetExceeded)
+
+
+async def test_a_flood_that_never_waits_ends_at_the_time_limit(folder: Path) -> None:
+    bench = Bench(folder, [Turn(text="x" * 2_000_000, piece=1)], limits=Limits(max_seconds=0.05))
+    await bench.run()
+    end = bench.log[-1]
+    assert isinstance(end, BudgetExceeded)
+    assert len(bench.seen) < 1_000_000
+
+
 async def test_tokens_are_limited_and_warned_of_once(folder: Path) -> None:
     usage = Usage(input_tokens=45, output_tokens=0)
     turns = [Turn(calls=(read(),), usage=usage) for _ in range(3)]

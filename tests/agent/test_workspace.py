@@ -446,3 +446,33 @@ def test_a_directory_made_by_somebody_else_first_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "mkdir", twice)  # the race, at the moment where it would happen
     Workspace(tmp_path, by_steps).write_atomic("d/x", b"x")
     assert (tmp_path / "d/x").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("which", ["the root itself", "a folder above it"])
+def test_a_root_that_became_a_link_is_not_the_workspace_any_more(
+    tmp_path: Path, which: str
+) -> None:
+    root = tmp_path / "home" / "desk"
+    root.mkdir(parents=True)
+    (root / "a.txt").write_text("AAA")
+    workspace = Workspace(root)
+    assert workspace.read_bytes("a.txt", 10) == b"AAA"
+    swapped = root if which == "the root itself" else root.parent
+    swapped.rename(tmp_path / "moved")
+    evil = tmp_path / "evil"
+    (evil / "desk").mkdir(parents=True)
+    for place in (evil, evil / "desk"):
+        (place / "a.txt").write_text("SECRET")
+    swapped.symlink_to(evil)
+    with pytest.raises(PathRefused, match="workspace folder"):
+        workspace.read_bytes("a.txt", 10)
+    with pytest.raises(PathRefused, match="workspace folder"):
+        workspace.write_atomic("o.txt", b"x")
+    assert not list(evil.rglob("o.txt"))
+
+
+@pytest.mark.parametrize("name", ["mem\u200bory/MEMORY.md", "re\u00adport.txt", "a.txt\ufeff"])
+def test_a_name_with_unseen_characters_is_not_written(tmp_path: Path, name: str) -> None:
+    """On a card it would look like another one."""
+    with pytest.raises(PathRefused, match="cannot be seen"):
+        Workspace(tmp_path).write_atomic(name, b"x")

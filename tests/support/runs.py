@@ -19,11 +19,11 @@ from agent.providers.history import check_history
 from agent.providers.scripted import ScriptedProvider, Turn, TurnFor
 from tasks import decisions, events, service, sessions, wiring
 from tasks.approvals import Reply
+from tasks.commands import Created, TaskRequest
 from tasks.events import Row
 from tasks.hub import hub
 from tasks.models import Approval, Task, Workspace
 from tasks.runner import Runner
-from tasks.service import Created, TaskRequest
 from tests.support.rows import make_user, make_workspace
 
 
@@ -71,6 +71,11 @@ class House:
         finally:
             await runner.drain(1)
             hub.detach()
+
+    async def lose(self, runner: Runner, task_id: UUID) -> None:
+        """The process dies: its run writes nothing more, and its lease has run out."""
+        runner.forget(task_id)
+        await Task.objects.filter(pk=task_id).aupdate(lease_expires_at=None)
 
     async def until(
         self, task_id: UUID, wanted: str | Callable[[Task], bool], seconds: float = 10

@@ -16,8 +16,10 @@ from agent.providers.scripted import ScriptedCall, Turn
 from tasks import approvals, decisions, service, wiring
 from tasks.approvals import Reply
 from tasks.errors import Conflict, Invalid, NotFound
+from tasks.events import Row
 from tasks.models import Artifact, Task
 from tasks.runner import Runner
+from tasks.sessions import WorkingTime
 from tasks.writer import writer
 from tests.support.runs import House, make_house
 
@@ -355,16 +357,29 @@ def begun(run: int) -> Callable[[Task], bool]:
     return lambda task: task.run >= run and task.last_sequence > 2 * run
 
 
-async def test_three_recoveries_without_progress_fail_the_task(house: House) -> None:
+async def test_three_crashes_without_progress_fail_the_task(house: House) -> None:
     created = await house.ask()
     for number in range(4):
-        async with house.runner(Turn(text="x", hang=True), worker=f"test:{number}"):
+        worker = f"test:{number}"
+        async with house.runner(Turn(text="x", hang=True), worker=worker) as runner:
             await house.until(created.task_id, begun(number + 1))
+            await house.lose(runner, created.task_id)
     async with house.runner(DONE, worker="test:9"):
         task = await house.until(created.task_id, "failed")
     assert task.error is not None
     assert task.error["code"] == "recovery_failed"
     await house.check(task.pk)
+
+
+async def test_any_number_of_orderly_restarts_harms_nothing(house: House) -> None:
+    created = await house.ask()
+    for number in range(5):
+        async with house.runner(Turn(text="x", hang=True), worker=f"test:{number}"):
+            await house.until(created.task_id, begun(number + 1))
+    async with house.runner(DONE, worker="test:9"):
+        await house.until(created.task_id, "completed")
+    assert (await house.types(created.task_id)).count("task_recovered") == 5
+    await house.check(created.task_id)
 
 
 async def test_without_a_model_the_task_fails_and_says_where_to_set_one_up(house: House) -> None:
@@ -496,3 +511,26 @@ async def test_a_task_that_cannot_be_begun_fails_and_is_not_tried_for_ever(house
     assert task.error is not None
     assert task.error["code"] == "internal_error"
     assert "proxy" not in str(task.error)
+
+
+def test_a_clock_that_was_set_is_no_work() -> None:
+    began = timezone.now()
+
+    def row(seconds: float, type_: str, payload: str = "{}") -> Row:
+        at = began + timedelta(seconds=seconds)
+        return Row(
+            task_id="t", session_id="s", sequence=1, position=1, type=type_, payload=payload,
+            created_at=at, hash="",
+        )  # fmt: skip
+
+    meter = WorkingTime()
+    rows = [
+        row(0, "task_started"),
+        row(7200, "model_call_finished", '{"duration_ms":4000}'),
+        row(7205, "approval_required"),
+        row(9999, "approval_resolved"),
+        row(10000, "task_started"),
+        row(10010, "task_completed"),
+    ]
+    assert len(list(meter.watch(rows))) == len(rows)
+    assert 4 + 5 + 10 <= meter.seconds < 300

@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand
 from agent.events import TERMINAL_TYPES, ApprovalRequired, ApprovalResolved
 from tasks import events
 from tasks.access import WRITERS, Principal, find, principal_of, visible_tasks
+from tasks.commands import TaskRequest
 from tasks.conf import conf
 from tasks.errors import ServiceError
 from tasks.events import Row
@@ -28,7 +29,6 @@ from tasks.management.terminal import Screen
 from tasks.management.views import Json, Outlet, Plain, View
 from tasks.models import Approval, Task, Workspace
 from tasks.runner import worker_name
-from tasks.service import TaskRequest
 
 EXIT = {
     "task_completed": 0,
