@@ -28,10 +28,11 @@ from agent.events import (
 from agent.text import MAX_DEPTH
 from tasks import events
 from tasks.canonical import canonical_json
+from tasks.chain import verify_task
 from tasks.conf import conf
 from tasks.hub import Key, hub
 from tasks.lifecycle import move
-from tasks.management.commands.verify_log import broken_sessions, verify_task
+from tasks.management.commands.verify_log import broken_sessions
 from tasks.models import Session, Task, TaskEvent
 from tasks.writer import writer
 from tests.support.appender import start_appender
