@@ -2,8 +2,9 @@
 
 1. Text and reasoning are one block each, however they interleave; every call is a block.
 2. What arrives in one network read is one delta per block (cut to 512 characters).
-3. Every text is cleaned as it passes, so the deltas of a block add up to its text exactly. A
-   surrogate pair cut in two by JSON chunks is joined first.
+3. Every text is cleaned, and rid of our key, as it passes, so the deltas of a block add up to its
+   text exactly. A surrogate pair cut in two by JSON chunks is joined first, and so is a key: what
+   may still become one is held back, nothing else.
 4. An end is `[DONE]` or a finish reason. Anything else is a reply that broke off.
 """
 
@@ -15,13 +16,15 @@ from typing import Any
 from agent.errors import ProviderIncomplete, ProviderRefused
 from agent.events import MAX_DELTA_CHARS, AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
 from agent.messages import Block, Reasoning, Reply, Text, Usage
-from agent.providers.calls import CallTable, OpenCall, finished
+from agent.providers.calls import CallTable, OpenCall, finished, scrubbed
 from agent.providers.chunks import Call, Choice, Chunk, Part, decode, of_object
 from agent.providers.failures import failure, failure_of, is_error, tidy
+from agent.providers.scrub import Scrubber
 from agent.providers.thinking import ReasoningDetails, ThinkSplitter
 from agent.providers.usage import estimated_usage, usage_of
 from agent.text import clean
 
+NO_KEY = Scrubber()
 MAX_REPLY_CHARS = 4 * 1024 * 1024
 _MAX_COMPARED = 64 * 1024
 _LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
@@ -31,8 +34,9 @@ _NO_REASON = frozenset({"", "null", "none"})
 class _Stream:
     """The text of one block on its way out."""
 
-    def __init__(self, delta: Callable[[int, str], Delta]) -> None:
+    def __init__(self, delta: Callable[[int, str], Delta], scrub: Scrubber) -> None:
         self._delta = delta
+        self._scrub = scrub
         self._pending: list[str] = []
         self._sent: list[str] = []
         self._offset = 0
@@ -49,15 +53,25 @@ class _Stream:
         self._pending.clear()
         if not text:
             return
-        if "\ud800" <= text[-1] <= "\udbff" and not final:
-            self._pending.append(text[-1])  # its partner may come with the next read
-            text = text[:-1]
-        text = clean(text)
+        if self._scrub:
+            text = self._scrub.exact(text)
+        text = clean(text if final else self._ready(text))
         for start in range(0, len(text), MAX_DELTA_CHARS):
             piece = text[start : start + MAX_DELTA_CHARS]
             self._sent.append(piece)
             yield self._delta(self._offset, piece)
             self._offset += len(piece)
+
+    def _ready(self, text: str) -> str:
+        """`text` without the end that means something else with the next read; that is kept."""
+        end = len(text)
+        if "\ud800" <= text[-1] <= "\udbff":
+            end -= 1
+        elif self._scrub:
+            end -= self._scrub.undecided(text)
+        if end < len(text):
+            self._pending.append(text[end:])
+        return text[:end]
 
 
 class Assembler:
@@ -70,7 +84,7 @@ class Assembler:
         *,
         input_chars: int = 0,
         think_open: bool = False,
-        scrub: Callable[[str], str] = str,
+        scrub: Scrubber = NO_KEY,
     ) -> None:
         self._step = step
         self._new_block_id = new_block_id
@@ -160,7 +174,7 @@ class Assembler:
             self._reason(choice.finish_reason)
 
     def _reason(self, reason: str) -> None:
-        reason = tidy(reason)[:40]
+        reason = self._scrub.exact(tidy(reason))[:40]
         if reason.lower() in _NO_REASON or self.finish_reason == "length":
             return
         if reason.lower() == "error":
@@ -225,7 +239,7 @@ class Assembler:
             return
         call, new = placed
         if len(self._calls.calls) > known:
-            self._streams[call.block_id] = _Stream(self._call_delta(call))
+            self._streams[call.block_id] = _Stream(self._call_delta(call), self._scrub)
         if new:
             self._write(call.block_id, new)
 
@@ -237,7 +251,7 @@ class Assembler:
         def delta(offset: int, piece: str) -> Delta:
             return kind(step=self._step, block_id=block_id, offset=offset, delta=piece)
 
-        self._streams[block_id] = _Stream(delta)
+        self._streams[block_id] = _Stream(delta, self._scrub)
         return block_id
 
     def _call_delta(self, call: OpenCall) -> Callable[[int, str], Delta]:
@@ -246,7 +260,7 @@ class Assembler:
                 step=self._step,
                 block_id=call.block_id,
                 index=call.position,
-                name=call.name,
+                name=self._scrub.exact(call.name),
                 offset=offset,
                 delta=piece,
             )
@@ -275,7 +289,8 @@ class Assembler:
         if block_id == self._text_id:
             return Text(block_id=block_id, text=text)
         if block_id == self._reasoning_id:
-            return Reasoning(block_id=block_id, text=text, provider_data=self._details.opaque())
+            opaque = scrubbed(self._details.opaque(), self._scrub)
+            return Reasoning(block_id=block_id, text=text, provider_data=opaque)
         calls = self._calls.calls
         call = next(call for call in calls if call.block_id == block_id)
         cut_off = self.finish_reason == "length" and call is calls[-1]

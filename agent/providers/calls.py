@@ -18,6 +18,7 @@ from agent.errors import ProviderRefused
 from agent.events import MAX_RAW_ARGUMENTS
 from agent.messages import ToolCall
 from agent.providers.chunks import Call, Function
+from agent.providers.scrub import Scrubber
 from agent.text import clean_json, cut
 
 MAX_CALLS = 128
@@ -148,19 +149,31 @@ def _differs_while_blank(call: OpenCall, entry: Call, name: str) -> bool:
     return name != call.name and (entry.type is not None or entry.index is None)
 
 
-def finished(call: OpenCall, text: str, *, cut_off: bool, scrub: Callable[[str], str]) -> ToolCall:
-    """The call as a value; `text` is its argument text, `cut_off` when the reply broke off in it."""
+def finished(call: OpenCall, text: str, *, cut_off: bool, scrub: Scrubber) -> ToolCall:
+    """The call as a value; `text` is its argument text, scrubbed, `cut_off` when it broke off."""
     arguments, problem = (None, _CUT_OFF) if cut_off else parse_arguments(text)
+    extra = None if call.extra is None else {"extra_content": call.extra}
     return ToolCall(
         block_id=call.block_id,
-        tool_call_id=call.id,
+        tool_call_id=scrub.exact(call.id),
         index=call.position,
-        name=call.name,
-        arguments=arguments,
-        raw_arguments=_beginning(scrub(text)) if arguments is None else "",
+        name=scrub.exact(call.name),
+        arguments=scrubbed(arguments, scrub),  # once more: `\u0073` is an `s` only now
+        raw_arguments=_beginning(text) if arguments is None else "",
         problem=problem,
-        provider_data=None if call.extra is None else {"extra_content": call.extra},
+        provider_data=scrubbed(extra, scrub),
     )
+
+
+def scrubbed(value: dict[str, Any] | None, scrub: Scrubber) -> dict[str, Any] | None:
+    """`value` without the key; None when it is nested so deep that nobody can look through it."""
+    if value is None or not scrub:
+        return value
+    try:
+        found: dict[str, Any] = scrub.exact_in(value)
+    except RecursionError:
+        return None
+    return found
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str]:

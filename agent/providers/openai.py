@@ -101,7 +101,7 @@ class OpenAIProvider:
             request.new_block_id,
             input_chars=len(content),
             think_open=self.quirks.think_open,
-            scrub=self._scrub.exact,
+            scrub=self._scrub,
         )
         async with self._response(content) as response:
             if not response.is_success:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import quote
 
 _MASK = "***"
+_SHORTEST = 3
+_SHORTEST_IN_REPLIES = 8
+"""A shorter key may be an ordinary word, and what a model writes ends up in people's files."""
 _KEY_LIKE = re.compile(r"\b(sk|pk|rk|gsk|xai|hf|key)[-_][\w.*…\-]{4,}|\bAIza[\w*\-]{8,}")
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=*…\-]{6,}", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)[^/\s@]+@")
@@ -15,18 +19,52 @@ _QUERY = re.compile(r"([?&](?:api[_-]?key|key|token|access_token)=)[^&\s\"']+", 
 class Scrubber:
     """Knows one key; replaces it, and what looks like a key or a part of one, by `***`."""
 
-    def __init__(self, api_key: str) -> None:
-        forms = {api_key, quote(api_key, safe="")} if len(api_key) >= 3 else set()
-        self._forms = sorted(forms, key=len, reverse=True)
+    def __init__(self, api_key: str = "") -> None:
+        in_json = api_key.replace("\\", "\\\\").replace('"', '\\"')
+        forms = {api_key, quote(api_key, safe=""), in_json, in_json.replace("/", "\\/")}
+        longest_first = sorted(forms, key=len, reverse=True)
+        self._forms = longest_first if len(api_key) >= _SHORTEST else []
+        self._in_replies = longest_first if len(api_key) >= _SHORTEST_IN_REPLIES else []
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look for in what a model writes."""
+        return bool(self._in_replies)
 
     def exact(self, text: str) -> str:
         """Only the key itself: for what a model wrote."""
-        for form in self._forms:
-            text = text.replace(form, _MASK)
+        for form in self._in_replies:
+            if form in text:
+                text = text.replace(form, _MASK)
         return text
 
+    def exact_in(self, value: Any) -> Any:
+        """The same for every string and key of a JSON value. Raises RecursionError."""
+        if isinstance(value, str):
+            return self.exact(value)
+        if isinstance(value, dict):
+            return {self.exact(key): self.exact_in(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.exact_in(item) for item in value]
+        return value
+
+    def undecided(self, text: str) -> int:
+        """How many characters at the end of `text` could become the key with what follows."""
+        return max((_overlap(text, form) for form in self._in_replies), default=0)
+
     def __call__(self, text: str) -> str:
-        text = _USERINFO.sub("", self.exact(text))
+        for form in self._forms:
+            text = text.replace(form, _MASK)
+        text = _USERINFO.sub("", text)
         text = _QUERY.sub(rf"\1{_MASK}", text)
         text = _BEARER.sub(rf"\1 {_MASK}", text)
         return _KEY_LIKE.sub(_MASK, text)
+
+
+def _overlap(text: str, form: str) -> int:
+    """The length of the longest end of `text` with which `form` begins, but not all of it."""
+    start = text.find(form[0], max(0, len(text) - len(form) + 1))
+    while start >= 0:
+        if form.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(form[0], start + 1)
+    return 0

@@ -15,6 +15,7 @@ from agent.events import AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
 from agent.messages import Reasoning, Reply, Text, ToolCall, Usage
 from agent.providers.assembler import Assembler
 from agent.providers.failures import failure_of
+from agent.providers.scrub import Scrubber
 from agent.providers.sse import SSEParser
 from tests.support import cases
 
@@ -635,12 +636,98 @@ def test_too_many_calls_are_refused():
     assert caught.value.code == "reply_too_large"
 
 
-def test_a_key_in_broken_arguments_is_scrubbed():
-    broken = event(chunk(tool_calls=[call("{SECRET", "f")]))
-    _, reply = assemble(
-        [broken, event(b"[DONE]")], scrub=lambda text: text.replace("SECRET", "***")
+# ── our key ───────────────────────────────────────────────────────────────────────────────────
+
+KEY = "sk-sk-live-CANARY"
+keyed = Scrubber(KEY)
+
+
+def parts(text: str, *cuts: int) -> list[str]:
+    edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@pytest.mark.parametrize("cut", range(1, len(KEY)))
+@pytest.mark.parametrize("field", ["content", "reasoning_content", "arguments"])
+def test_a_repeated_key_never_leaves_however_it_is_cut(field, cut):
+    pieces = parts(f'{{"a":"sk-{KEY}{KEY}"}}', 9 + cut, 9 + len(KEY) + cut)
+    if field == "arguments":
+        entries = [call(piece, "f" if not n else None, index=0) for n, piece in enumerate(pieces)]
+        values = [chunk(tool_calls=[entry]) for entry in entries]
+    else:
+        values = [chunk(**{field: piece}) for piece in pieces]
+    deltas, reply = assemble([*(event(value) for value in values), event(b"[DONE]")], scrub=keyed)
+    check_deltas(deltas, reply)
+    assert "".join(delta.delta for delta in deltas) == '{"a":"sk-******"}'
+    assert field != "arguments" or calls_in(reply)[0].arguments == {"a": "sk-******"}
+
+
+def test_only_what_may_become_the_key_is_held_back():
+    target = assembler(scrub=keyed)
+
+    def said(content: str) -> str:
+        deltas = target.feed([json.dumps(chunk(content=content)).encode()])
+        return "".join(delta.delta for delta in deltas)
+
+    assert [
+        said("ask "),
+        said("a risk-sk"),
+        said("-sk-"),
+        said("live\ud83d"),
+        said("\ude00 sk"),
+    ] == [
+        "ask ",
+        "a ri",
+        "sk-",
+        "sk-sk-live",
+        "\U0001f600 ",
+    ]
+    target.feed([b"[DONE]"])
+    rest, reply = target.finish()
+    assert [delta.delta for delta in rest] == ["sk"]
+    assert text_of(reply) == "ask a risk-sk-sk-live\U0001f600 sk"
+
+
+def test_names_ids_escapes_and_opaque_data_lose_the_key():
+    escaped = json.dumps({KEY: [{"deep": f"{KEY}!"}]}).replace("sk-", "\\u0073k-")
+    entry = call(escaped, KEY, index=0, id=KEY, extra_content={"signature": [KEY]})
+    detail = {"type": "reasoning.text", "text": "t", "signature": KEY}
+    deltas, reply = assemble(
+        [event(chunk(KEY, tool_calls=[entry], reasoning_details=[detail])), event(b"[DONE]")],
+        scrub=keyed,
     )
+    (found,) = calls_in(reply)
+    assert (found.name, found.tool_call_id) == ("***", "***")
+    assert found.arguments == {"***": [{"deep": "***!"}]}
+    assert "CANARY" not in f"{reply.blocks} {reply.finish_reason}"
+    assert not [delta for delta in deltas if isinstance(delta, ToolCallDelta) and delta.name == KEY]
+
+
+def test_a_key_in_broken_arguments_is_scrubbed():
+    reply = reply_to(chunk(tool_calls=[call(f"{{{KEY}", "f")]), scrub=keyed)
     assert calls_in(reply)[0].raw_arguments == "{***"
+
+
+def test_opaque_data_too_deep_to_look_through_is_left_out():
+    deep: Any = KEY
+    for _ in range(600):
+        deep = [deep]
+    reply = reply_to(chunk(tool_calls=[call("{}", "f", extra_content=deep)]), scrub=keyed)
+    assert calls_in(reply)[0].provider_data is None
+
+
+@pytest.mark.parametrize("key", ["", "model"])
+def test_no_key_and_words_that_are_no_key_change_nothing(key):
+    reply = reply_to(chunk(content="A model s"), scrub=Scrubber(key))
+    assert text_of(reply) == "A model s"
+
+
+@given(st.text("abk"), st.text("ab", min_size=8, max_size=10), st.lists(st.integers(0), max_size=8))
+def test_any_cutting_of_a_text_gives_the_same_without_the_key(text, key, cuts):
+    whole = text + key + text
+    values = [chunk(content=piece) for piece in parts(whole, *cuts)]
+    reply = reply_to(*values, scrub=Scrubber(key))
+    assert text_of(reply) == whole.replace(key, "***")
 
 
 # ── whatever else may come ────────────────────────────────────────────────────────────────────
