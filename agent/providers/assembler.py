@@ -36,7 +36,7 @@ class _Stream:
 
     def __init__(self, delta: Callable[[int, str], Delta], scrub: Scrubber) -> None:
         self._delta = delta
-        self._scrub = scrub
+        self._scrub = scrub or None
         self._pending: list[str] = []
         self._sent: list[str] = []
         self._offset = 0
@@ -53,25 +53,23 @@ class _Stream:
         self._pending.clear()
         if not text:
             return
-        if self._scrub:
+        if self._scrub is not None:
             text = self._scrub.exact(text)
-        text = clean(text if final else self._ready(text))
+        if not final and (kept := self._undecided(text)):
+            self._pending.append(text[-kept:])
+            text = text[:-kept]
+        text = clean(text)
         for start in range(0, len(text), MAX_DELTA_CHARS):
             piece = text[start : start + MAX_DELTA_CHARS]
             self._sent.append(piece)
             yield self._delta(self._offset, piece)
             self._offset += len(piece)
 
-    def _ready(self, text: str) -> str:
-        """`text` without the end that means something else with the next read; that is kept."""
-        end = len(text)
+    def _undecided(self, text: str) -> int:
+        """How much of the end may mean something else with the next read."""
         if "\ud800" <= text[-1] <= "\udbff":
-            end -= 1
-        elif self._scrub:
-            end -= self._scrub.undecided(text)
-        if end < len(text):
-            self._pending.append(text[end:])
-        return text[:end]
+            return 1
+        return 0 if self._scrub is None else self._scrub.undecided(text)
 
 
 class Assembler:

@@ -49,7 +49,10 @@ class Scrubber:
 
     def undecided(self, text: str) -> int:
         """How many characters at the end of `text` could become the key with what follows."""
-        return max((_overlap(text, form) for form in self._in_replies), default=0)
+        most = 0
+        for form in self._in_replies:
+            most = max(most, _overlap(text, form))
+        return most
 
     def __call__(self, text: str) -> str:
         for form in self._forms:
