@@ -6,6 +6,7 @@
    because the texts of HTTP libraries carry addresses and headers.
 3. A refusal that names something optional is learnt (`quirks`) and marked `adapted`.
 4. Leaving the generator, by cancel or by close, closes the connection.
+5. Limits of time hold, here and for whoever waits, also when bytes come faster than they are read.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from agent.events import Delta
 from agent.messages import Reply
 from agent.providers import ModelRequest
 from agent.providers.assembler import Assembler
+from agent.providers.breathing import Breathing
 from agent.providers.client import make_client
 from agent.providers.failures import failure, failure_of, is_error, readable
 from agent.providers.quirks import Quirks, learn
@@ -132,6 +134,7 @@ class OpenAIProvider:
                 response = await self._client.send(request, stream=True)
         except FAILURES as error:
             raise transport_failure(error, self._base_url, self._first_byte_seconds) from None
+        response.stream = Breathing(response.stream)
         try:
             yield response
         finally:

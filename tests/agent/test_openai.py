@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -283,6 +284,38 @@ async def test_silence_ends(client, server, scene, words):
     error = await failure(provider(client, server.url(scene), **limits))
     assert (type(error), error.code) == (ProviderUnavailable, "provider_timeout")
     assert words in str(error)
+
+
+class Flood(httpx.AsyncBaseTransport, httpx.AsyncByteStream):
+    """A server whose bytes are always there before they are asked for: reading never suspends."""
+
+    def __init__(self, piece: bytes, **headers: str) -> None:
+        self._piece = piece
+        self._headers = headers
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers=self._headers, stream=self)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        enough = time.monotonic() + 2  # the test fails rather than hangs
+        yield self._piece
+        while time.monotonic() < enough:
+            yield self._piece[10:] if self._headers else self._piece
+
+
+async def test_whoever_waits_for_a_flood_can_still_give_up():
+    async with httpx.AsyncClient(transport=Flood(b": ping\n\n")) as http:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await ask(provider(http, "http://model.test/v1"))
+
+
+async def test_compressed_bytes_that_say_nothing_are_silence():
+    empty = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\0\0\xff\xff"  # a header, an empty block
+    flood = Flood(empty, **{"content-encoding": "gzip"})
+    async with httpx.AsyncClient(transport=flood) as http:
+        error = await failure(provider(http, "http://model.test/v1", first_byte_seconds=0.1))
+    assert error.code == "provider_timeout"
 
 
 async def test_a_redirect_is_told_and_not_followed(client, server):
