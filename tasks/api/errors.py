@@ -7,7 +7,7 @@ and bugs, which are logged and tell nothing of themselves.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -132,7 +132,7 @@ async def unknown_path(request: HttpRequest, path: str = "") -> HttpResponse:
     return refusal(NotFound("path"))
 
 
-def in_our_shape(view: View) -> View:
+def in_our_shape(view: View) -> Callable[..., Coroutine[Any, Any, HttpResponseBase]]:
     """A method that a path does not serve is refused by ninja as plain text."""
 
     async def shaped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

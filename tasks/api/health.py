@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session as BrowserSession
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
 
-from tasks.api.errors import answer
+from tasks.api.errors import answer, in_our_shape
 from tasks.writer import WriterUnavailable, writer
 
 PATIENCE_SECONDS = 5.0
 
 
+@in_our_shape
+@require_safe
 async def healthz(request: HttpRequest) -> HttpResponse:
     """The process answers. Says nothing of the database: restarting would not heal that."""
     return answer({"status": "ok"})
 
 
+@in_our_shape
+@require_safe
 async def readyz(request: HttpRequest) -> HttpResponse:
-    """Work can be accepted: the database answers and the writer commits."""
+    """Work can be accepted: the database answers and the writer stores."""
     checks = {"database": await _database(), "writer": await _writer()}
     failed = [name for name, state in checks.items() if state != "ok"]
     if not failed:
@@ -48,13 +56,19 @@ def _round_trip() -> None:
 
 async def _writer() -> str:
     try:
-        await asyncio.wait_for(writer.run(_nothing), PATIENCE_SECONDS)
-    except WriterUnavailable:
+        await asyncio.wait_for(writer.run(_store), PATIENCE_SECONDS)
+    except (WriterUnavailable, DatabaseError):
         return "unavailable"
     except TimeoutError:
         return "slow"
     return "ok"
 
 
-def _nothing() -> None:
-    """A command that changes nothing: it comes back when those before it are committed."""
+def _store() -> None:
+    """A command that really writes, or a full disk would go unnoticed, and leaves nothing behind.
+
+    A row of its own: changing one that others lock could make the writer wait for them.
+    """
+    key = f"readyz-{uuid4().hex[:24]}"
+    BrowserSession.objects.create(session_key=key, expire_date=timezone.now())
+    BrowserSession.objects.filter(session_key=key).delete()

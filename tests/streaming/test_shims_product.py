@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,6 +36,19 @@ def test_it_answers_and_holds_the_lock_of_its_database(server: Daphne) -> None:
     assert httpx.get(f"{server.url}/readyz").status_code == 200
     lock = server.state / "db.sqlite3.server.lock"
     assert lock.read_text().splitlines()[0].endswith(f":{server.pid}")
+
+
+def test_readyz_notices_a_full_disk_and_its_end(server: Daphne) -> None:
+    wal = (server.state / "db.sqlite3-wal").stat().st_size
+    before = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (min(wal, 4096), before[1]))
+    try:
+        full = httpx.get(f"{server.url}/readyz")
+    finally:
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, before)
+    assert full.status_code == 503
+    assert full.json()["error"]["details"] == {"database": "ok", "writer": "unavailable"}
+    assert httpx.get(f"{server.url}/readyz").status_code == 200
 
 
 @pytest.mark.parametrize(

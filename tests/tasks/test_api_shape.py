@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session as BrowserSession
 from django.db import OperationalError
 from django.http import HttpRequest
 from django.test import Client
@@ -310,12 +311,22 @@ def test_healthz_needs_nobody(method: str) -> None:
     assert getattr(Client(), method)("/healthz").status_code == 200
 
 
+@pytest.mark.parametrize("path_", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("method", ["put", "post", "patch", "delete", "options"])
+def test_a_probe_is_only_read(path_: str, method: str) -> None:
+    response = getattr(Client(enforce_csrf_checks=True), method)(path_)
+
+    error_of(response, 405, "method_not_allowed")
+    assert response["Allow"] == "GET, HEAD"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_readyz_tries_database_and_writer() -> None:
     assert Client().get("/readyz").json() == {
         "status": "ok",
         "checks": {"database": "ok", "writer": "ok"},
     }
+    assert not BrowserSession.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
