@@ -7,6 +7,9 @@ LOCK := requirements-dev.lock
 STAMP := $(VENV)/.installed-$(shell cksum $(LOCK) | cut -d' ' -f1)
 
 PYTEST_ARGS ?=
+# Two at a time, each file in one process: most of them wait for servers, clocks and browsers.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # A small open model and a server for it, in an environment of their own: nothing of ours needs them.
 LIVE := var/live
@@ -41,10 +44,10 @@ run: deps ## serve on PILOTHOUSE_HOST:PORT (127.0.0.1:8000)
 	@exec $(BIN)/python -m config.serve --prepare
 
 test: deps ## all tests but the long and the live ones
-	$(BIN)/python -m pytest -m "not benchmark and not live and not long" $(PYTEST_ARGS)
+	$(PYTEST) -m "not benchmark and not live and not long" $(PYTEST_ARGS)
 
 long: deps ## the long tests
-	$(BIN)/python -m pytest -m "long" $(PYTEST_ARGS)
+	$(PYTEST) -m "long" $(PYTEST_ARGS)
 
 live-model: deps ## install a small real model and run the live tests
 	@mkdir -p var

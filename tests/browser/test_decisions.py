@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from tests.support.browser import Browser, Site, Watched
@@ -35,6 +36,7 @@ def pending(site: Site, task_id: str) -> dict[str, Any]:
     return item
 
 
+@pytest.mark.long
 def test_the_diff_shows_lines_and_words(window: Watched, model: Model, site: Site) -> None:
     (site.workspace / "plan.md").write_text(OLD)
     new = OLD.replace("Hanse Marine at 212", "Nordlicht at 186")
@@ -64,6 +66,7 @@ def test_an_edit_is_previewed_before_it_is_approved(
     expect(window.page.locator(".turn")).to_contain_text("with an edit")
 
 
+@pytest.mark.long
 def test_a_refused_edit_says_why_and_stays(window: Watched, model: Model, site: Site) -> None:
     card = ask_to_write(window, model, "refused")
     card.locator("summary", has_text="Edit before approving").click()
@@ -74,6 +77,7 @@ def test_a_refused_edit_says_why_and_stays(window: Watched, model: Model, site: 
     assert pending(site, task_of(window))["status"] == "pending"
 
 
+@pytest.mark.long
 def test_rejected_with_a_comment_that_the_agent_reads(
     window: Watched, model: Model, site: Site
 ) -> None:
@@ -126,6 +130,7 @@ def test_a_changed_file_is_asked_anew(window: Watched, model: Model, site: Site)
     assert (site.workspace / "stale.md").read_text() == "new text\n"
 
 
+@pytest.mark.long
 def test_a_decision_that_did_not_arrive_can_be_pressed_again(
     window: Watched, model: Model, site: Site
 ) -> None:
@@ -140,6 +145,7 @@ def test_a_decision_that_did_not_arrive_can_be_pressed_again(
     assert (site.workspace / "unsent.md").exists()
 
 
+@pytest.mark.long
 def test_keys_decide_only_in_the_card_and_not_in_a_field(
     window: Watched, model: Model, site: Site
 ) -> None:
@@ -161,6 +167,7 @@ def test_keys_decide_only_in_the_card_and_not_in_a_field(
     expect(page.locator(".turn")).to_have_attribute("data-state", "done")
 
 
+@pytest.mark.long
 def test_alike_decisions_are_taken_together(window: Watched, model: Model, site: Site) -> None:
     for name in ("batch-one", "batch-two"):
         ask_to_write(window, model, name, path=f"together/{name}.md")
@@ -176,6 +183,7 @@ def test_alike_decisions_are_taken_together(window: Watched, model: Model, site:
         expect(page.locator("#decided")).to_contain_text(f"together/{name}.md")
 
 
+@pytest.mark.long
 def test_a_failed_task_says_why_and_goes_on_when_asked(window: Watched, model: Model) -> None:
     page = window.page
     window.ask("[A45/chat] go on")
@@ -187,6 +195,7 @@ def test_a_failed_task_says_why_and_goes_on_when_asked(window: Watched, model: M
     expect(page.locator(".turn").nth(1)).to_contain_text("DONE-A45")
 
 
+@pytest.mark.long
 def test_the_same_call_again_and_again_is_a_question(window: Watched, model: Model) -> None:
     page = window.page
     window.ask("[D08/chat] go on")
@@ -198,6 +207,7 @@ def test_the_same_call_again_and_again_is_a_question(window: Watched, model: Mod
     )
 
 
+@pytest.mark.long
 def test_who_may_only_look_gets_no_buttons(
     browser: Browser, window: Watched, model: Model, site: Site
 ) -> None:
@@ -215,6 +225,7 @@ def test_who_may_only_look_gets_no_buttons(
     vera.context.close()
 
 
+@pytest.mark.long
 def test_an_expired_decision_loses_its_buttons_and_says_what_did_not_happen(
     window: Watched, model: Model
 ) -> None:
@@ -230,6 +241,7 @@ def test_an_expired_decision_loses_its_buttons_and_says_what_did_not_happen(
     expect(card.locator(".appr__do")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_an_unknown_outcome_is_put_before_a_person(window: Watched, model: Model) -> None:
     """The card and what its buttons send; what the server makes of it is tested with the server."""
     model.script("unknown", ["Yes."])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browser import Browser, Site, Watched
@@ -64,6 +65,7 @@ def test_two_tabs_see_the_same(window: Watched, model: Model) -> None:
         expect(page.locator(".turn").nth(1)).to_have_attribute("data-state", "done")
 
 
+@pytest.mark.long
 def test_what_is_queued_and_steered_is_shown(window: Watched, model: Model) -> None:
     hold = Hold()
     model.script("queue", ["Thinking. ", hold, Call("list_files", path=".")], ["Both read."])
@@ -85,6 +87,7 @@ def test_what_is_queued_and_steered_is_shown(window: Watched, model: Model) -> N
     expect(page.locator("#queue")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_stop_stops(window: Watched, model: Model) -> None:
     model.script("stop", [*words(5), Hold(), "never"])
     window.ask("[stop] go on")
@@ -111,6 +114,7 @@ def test_offline_and_online_again(window: Watched, model: Model) -> None:
     expect(page.locator("#line")).to_be_hidden(timeout=15_000)
 
 
+@pytest.mark.long
 def test_a_draft_survives_a_lost_server(window: Watched, model: Model) -> None:
     model.script("draft", ["Yes."])
     window.ask("[draft] one")
@@ -127,6 +131,7 @@ def test_a_draft_survives_a_lost_server(window: Watched, model: Model) -> None:
     expect(page.locator("#say")).to_have_value("")
 
 
+@pytest.mark.long
 def test_no_request_to_the_stream_after_the_end(window: Watched, model: Model) -> None:
     model.script("end", ["Done."])
     page = window.page

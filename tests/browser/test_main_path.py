@@ -48,6 +48,7 @@ def test_ask_stream_approve_result_reload(window: Watched) -> None:
     expect(page.locator("#files")).to_contain_text("reports/supplier-report.md")
 
 
+@pytest.mark.long
 def test_the_result_can_be_opened_and_downloaded(window: Watched) -> None:
     window.ask(GOAL)
     page = window.page
@@ -81,6 +82,7 @@ def test_by_keys_alone(window: Watched) -> None:
     expect(page.locator(".fold__steps .tool").first).to_be_visible()
 
 
+@pytest.mark.long
 def test_live_regions_speak(window: Watched) -> None:
     window.ask(GOAL)
     page = window.page
@@ -91,6 +93,7 @@ def test_live_regions_speak(window: Watched) -> None:
     expect(status).to_contain_text("Done. The report is in")
 
 
+@pytest.mark.long
 def test_title_and_icon_say_that_somebody_is_needed(window: Watched) -> None:
     window.ask(GOAL)
     page = window.page
@@ -100,6 +103,7 @@ def test_title_and_icon_say_that_somebody_is_needed(window: Watched) -> None:
     expect(icon).to_have_attribute("href", re.compile(r"mark-waiting\.svg$"))
 
 
+@pytest.mark.long
 def test_the_inbox_lists_decides_and_goes_on(window: Watched) -> None:
     window.ask(GOAL)
     page = window.page
@@ -113,6 +117,7 @@ def test_the_inbox_lists_decides_and_goes_on(window: Watched) -> None:
     expect(page.locator("#decided")).to_contain_text("Rejected by you")
 
 
+@pytest.mark.long
 def test_rename_archive_delete(window: Watched) -> None:
     window.ask(GOAL)
     page = window.page
@@ -132,6 +137,7 @@ def test_rename_archive_delete(window: Watched) -> None:
     expect(page.locator("#groups")).not_to_contain_text("Paper & lamps")
 
 
+@pytest.mark.long
 def test_search_finds_goals(window: Watched) -> None:
     window.ask("Zanzibar freight rates")
     page = window.page
@@ -174,6 +180,7 @@ def test_axe_finds_nothing(window: Watched, theme: str) -> None:
     assert {place: wrong for place, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.long
 def test_chinese_all_the_way(window: Watched) -> None:
     page = window.open("/settings")
     page.locator("#language").select_option("zh-hans")
@@ -183,6 +190,7 @@ def test_chinese_all_the_way(window: Watched) -> None:
     expect(page.locator(".appr[data-open] .btn--go")).to_contain_text("批准一次")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [390, 1024])
 def test_narrow_screens_have_drawers(window: Watched, width: int) -> None:
     page = window.page
@@ -197,6 +205,7 @@ def test_narrow_screens_have_drawers(window: Watched, width: int) -> None:
     expect(page.locator(".appr[data-open]")).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_is_archived_is_found_and_brought_back(window: Watched) -> None:
     session = window.ask("Put me away")
     page = window.page

@@ -81,6 +81,7 @@ def test_in_goal_answer_reasoning_arguments_and_file_names(
     expect(page.locator(".md").last).to_contain_text("half")
 
 
+@pytest.mark.long
 def test_in_the_provider_s_error_and_in_the_title(window: Watched, model: Model) -> None:
     model.script("title", ["fine"])
     window.ask("[title] x")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.support.browser import Watched
@@ -17,6 +18,7 @@ TURNS = 420
 STEPS = 4
 
 
+@pytest.mark.long
 def test_ten_thousand_events(window: Watched, model: Model) -> None:
     model.script("long", ["Yes."])
     session = window.ask("[long] begin")

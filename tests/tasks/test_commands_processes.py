@@ -91,6 +91,7 @@ def test_at_the_prompt_nothing_is_written_before_the_yes(state: Path) -> None:
     assert "Ostermoor Paper" in report(state).read_text()
 
 
+@pytest.mark.long
 def test_a_no_asks_why_and_the_agent_hears_it(state: Path) -> None:
     with on_terminal(state) as terminal:
         terminal.until("later: ")
@@ -103,6 +104,7 @@ def test_a_no_asks_why_and_the_agent_hears_it(state: Path) -> None:
     assert not report(state).exists()
 
 
+@pytest.mark.long
 def test_the_prompt_gives_way_when_somebody_else_answers(state: Path) -> None:
     with on_terminal(state) as terminal:
         terminal.until("later: ")
@@ -123,6 +125,7 @@ def test_ctrl_c_at_the_prompt_cancels_the_task(state: Path) -> None:
     assert only(state, "SELECT status FROM tasks_approval") == ("cancelled",)
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_a_running_model(state: Path) -> None:
     run = Piped(state)
     run.until("reasoning_delta", step=2)
@@ -132,6 +135,7 @@ def test_ctrl_c_stops_a_running_model(state: Path) -> None:
     assert run.end() == 4
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_quits_even_if_the_database_is_busy(state: Path) -> None:
     run = Piped(state)
     run.until("reasoning_delta", step=2)
@@ -179,6 +183,7 @@ def test_a_killed_task_is_finished_by_another_process(
     assert "0 broken" in manage(state, "verify_log", env=SETTINGS)
 
 
+@pytest.mark.long
 def test_a_task_outlives_its_reader(state: Path) -> None:
     run = Piped(state, "--approve", "deny")
     run.until("task_started")
@@ -188,6 +193,7 @@ def test_a_task_outlives_its_reader(state: Path) -> None:
     assert only(state, "SELECT status FROM tasks_task") == ("completed",)
 
 
+@pytest.mark.long
 def test_a_server_beside_it_continues_what_was_left_in_the_inbox(state: Path) -> None:
     with Daphne(state, env=SETTINGS) as server:
         run = Piped(state)
