@@ -1,20 +1,26 @@
 """Bounds request bodies, declared or not, before anything reads them.
 
 Daphne takes in the whole body before it calls the application, so the bound is given to it, too:
-of a longer body it keeps one byte too many, which is enough to be refused here.
+of a longer body it keeps one byte too many, which is enough to be refused here. A client who sends
+before it reads, as most do, gets the answer rather than a reset connection while what it sends has
+measure; whoever sends, or declares, more than that is answered and cut off at once.
+
+Relies on internals of Daphne 4.2 and Twisted; tests with a real Daphne hold them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from contextlib import suppress
 from typing import Any
 
-from streaming.asgi.wire import App, Message, Receive, Scope, Send, send_error
+from streaming.asgi.wire import App, Message, Receive, Scope, Send, error_messages, send_error
 
 MAX_BODY = 2 * 1024 * 1024
 DISCARD = 8
-"""Times the limit that is read and dropped, so that a client who sends before it reads, as most
-do, gets the answer rather than a reset connection."""
+"""Times the limit that is read and dropped."""
+DISCARD_SECONDS = 10.0
 
 
 class BodyLimit:
@@ -26,13 +32,14 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Counted(receive, self._limit)
-        if _declared(scope) <= self._limit:
+        declared = _declared(scope)
+        if declared <= self._limit:
             await self._app(scope, body, send)
             if not body.too_long:
                 return
-        await body.drop(DISCARD * self._limit)
-        text = f"The request body is longer than {self._limit} bytes."
-        await send_error(send, 413, "too_large", text)
+        if declared <= DISCARD * self._limit:
+            await body.drop(DISCARD * self._limit)
+        await send_error(send, 413, "too_large", _too_long(self._limit))
 
 
 class _Counted:
@@ -56,27 +63,72 @@ class _Counted:
 
     async def drop(self, most: int) -> None:
         """Reads on to the end of the body, or until it is absurd."""
-        while self._more and self._read < most:
-            await self()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while self._more and self._read < most:
+                    await self()
+
+
+def _too_long(limit: int) -> str:
+    return f"The request body is longer than {limit} bytes."
 
 
 def _declared(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name == b"content-length":
-            return int(value) if value.isdigit() else 0
+            return int(value.lstrip(b"0")[:19] or b"0") if value.isdigit() else 0
     return 0
 
 
 def bound_daphne(limit: int = MAX_BODY) -> None:
-    """Keeps Daphne, where it serves us, from storing what will be refused anyway."""
+    """Gives the bound to Daphne, where it serves us; to be called once."""
     protocol: Any = sys.modules.get("daphne.http_protocol")
-    if protocol is None:
-        return
-    keep = protocol.WebRequest.handleContentChunk
+    if protocol is not None:
+        protocol.WebRequest = _bounded(protocol.WebRequest, limit)
 
-    def keep_some(request: Any, data: bytes) -> None:
-        room = limit + 1 - request.content.tell()
-        if room > 0:
-            keep(request, data[:room])
 
-    protocol.WebRequest.handleContentChunk = keep_some
+def _bounded(request: Any, limit: int) -> Any:
+    """Daphne's class of requests for bodies of at most `limit` bytes.
+
+    It keeps one byte too many of a longer one. What is absurd is answered, and the connection
+    closed, while it still arrives.
+    """
+
+    class Bounded(request):  # type: ignore[misc]  # Daphne has no types
+        _seen = 0
+        _refused = False
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            # Twisted would parse forms, which nobody reads, and answer broken ones itself.
+            super().__init__(*args, parsePOSTFormSubmission=False, **options)
+
+        def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
+            super().gotLength(length)
+            self._count(length or 0)
+            self._seen = 0
+
+        def handleContentChunk(self, data: bytes) -> None:  # noqa: N802
+            self._count(len(data))
+            room = limit + 1 - self.content.tell()
+            if room > 0 and not self._refused:
+                super().handleContentChunk(data[:room])
+
+        def requestReceived(self, *line: bytes) -> None:  # noqa: N802
+            if not self._refused:
+                super().requestReceived(*line)
+
+        def _count(self, more: int) -> None:
+            self._seen += more
+            if self._seen > DISCARD * limit and not self._refused:
+                self._refused = True
+                _refuse(self.channel, limit)
+
+    return Bounded
+
+
+def _refuse(channel: Any, limit: int) -> None:
+    """Answer in the middle of a request, which Twisted's own way of answering cannot."""
+    start, body = error_messages(413, "too_large", _too_long(limit))
+    lines = [b"HTTP/1.1 413 Content Too Large", *(b"%b: %b" % pair for pair in start["headers"])]
+    channel.transport.write(b"\r\n".join([*lines, b"", body["body"]]))
+    channel.loseConnection()

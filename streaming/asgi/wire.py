@@ -21,12 +21,21 @@ async def send_error(
     send: Send, status: int, code: str, message: str, headers: Headers = ()
 ) -> None:
     """A whole answer; the connection is not used again."""
+    for part in error_messages(status, code, message, headers):
+        await send(part)
+
+
+def error_messages(
+    status: int, code: str, message: str, headers: Headers = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Its start and its body."""
     body = msgspec.json.encode({"error": {"code": code, "message": message}})
     own = (
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     )
-    start = {"type": "http.response.start", "status": status, "headers": [*own, *headers]}
-    await send(start)
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    return (
+        {"type": "http.response.start", "status": status, "headers": [*own, *headers]},
+        {"type": "http.response.body", "body": body, "more_body": False},
+    )

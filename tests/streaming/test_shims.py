@@ -269,6 +269,25 @@ async def test_an_endless_body_is_not_read_to_its_end() -> None:
     assert peer.inbox.qsize() > 80
 
 
+async def test_a_body_of_absurd_length_is_refused_before_it_is_read() -> None:
+    peer = Peer({"type": "http.request", "body": b"x", "more_body": True})
+    scope = {**SCOPE, "headers": [(b"content-length", b"9" * 20)]}
+    async with asyncio.timeout(5):
+        await BodyLimit(answer_ok, 1000)(scope, peer.receive, peer.send)
+    assert peer.status == 413
+    assert peer.inbox.qsize() == 1
+
+
+async def test_who_stops_sending_in_the_middle_of_a_long_body_gets_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streaming.asgi.body.DISCARD_SECONDS", 0.05)
+    peer = Peer({"type": "http.request", "body": b"x" * 1500, "more_body": True})
+    async with asyncio.timeout(5):
+        await peer.call(BodyLimit(streaming_app_that_reads_its_body, 1000))
+    assert peer.status == 413
+
+
 # ── lifetime ──────────────────────────────────────────────────────────────────────────────────
 
 tag: ContextVar[str] = ContextVar("tag", default="none")
