@@ -38,6 +38,8 @@ class TaskRequest:
     when_busy: str = "reject"
     mode: str = ""
     """Tightens the server's; loosening is refused."""
+    attachments: tuple[str, ...] = ()
+    """Files of the workspace that the goal is about, as paths in it."""
     limits: dict[str, float] | None = None
     model_profile_id: UUID | None = None
     """None: the session's."""
@@ -204,16 +206,26 @@ def _session(request: TaskRequest) -> Session:
         if session.hidden:
             raise NotFound("session")
         return session
+    return Session.objects.create(
+        owner_id=request.owner_id,
+        workspace=workspace_of(request),
+        title=title_of(request.goal),
+    )
+
+
+def workspace_of(request: TaskRequest) -> Workspace:
+    """Where the task will work: its session's workspace, the one named, or the owner's first."""
     workspaces = Workspace.objects.all()
-    if request.workspace_id is not None:
-        workspace = workspaces.filter(pk=request.workspace_id).first()
+    if request.session_id is not None:
+        workspaces = workspaces.filter(sessions=request.session_id)
+    elif request.workspace_id is not None:
+        workspaces = workspaces.filter(pk=request.workspace_id)
     else:
-        workspace = workspaces.filter(owner_id=request.owner_id).first()
+        workspaces = workspaces.filter(owner_id=request.owner_id)
+    workspace = workspaces.first()
     if workspace is None:
         raise Invalid("no_workspace", "There is no workspace to work in: register one first.")
-    return Session.objects.create(
-        owner_id=request.owner_id, workspace=workspace, title=title_of(request.goal)
-    )
+    return workspace
 
 
 def title_of(goal: str) -> str:

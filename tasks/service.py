@@ -7,9 +7,11 @@ is decided before, by `tasks.access`. Refusals are `tasks.errors.ServiceError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar, cast, get_args
 from uuid import UUID
 
@@ -18,8 +20,10 @@ from channels.exceptions import ChannelFull
 from channels.layers import get_channel_layer
 from django.db import IntegrityError, transaction
 
+from agent.errors import PathRefused
 from agent.policy import Mode, strictest
 from agent.text import clean
+from agent.workspace import Workspace
 from tasks import audit, commands, wiring
 from tasks.commands import Created, SessionMoved, TaskRequest
 from tasks.errors import Conflict, Invalid, TooLarge
@@ -37,7 +41,7 @@ RETRIED = frozenset({Task.Status.FAILED, Task.Status.CANCELLED, Task.Status.BUDG
 
 async def create(request: TaskRequest) -> Created:
     """Store a task; it runs when its turn comes. Never waits for a model."""
-    request = _checked(request)
+    request = await _with_attachments(_checked(request))
     accepted = await _settled(partial(commands.create, request))
     for task_id, message in accepted.rings:
         await ring(task_id, message)
@@ -136,6 +140,28 @@ def _delete_session(session_id: UUID, by: str) -> None:
 
 def _session_of(task_id: UUID) -> UUID:
     return Task.objects.values_list("session_id", flat=True).get(pk=task_id)
+
+
+async def _with_attachments(request: TaskRequest) -> TaskRequest:
+    """The goal names its files: they must be there, inside the workspace, when it is given."""
+    if not request.attachments:
+        return request
+    row = await sync_to_async(commands.workspace_of)(request)
+    await asyncio.to_thread(_check_files, Workspace(Path(row.root)), request.attachments)
+    listed = "\n".join(f"- {path}" for path in request.attachments)
+    return replace(request, goal=f"{request.goal}\n\nAttached files:\n{listed}")
+
+
+def _check_files(workspace: Workspace, paths: Sequence[str]) -> None:
+    for path in paths:
+        try:
+            is_file = workspace.stat(path).kind == "file"
+        except (PathRefused, OSError) as error:
+            reason = str(error) if isinstance(error, PathRefused) else "There is no such file."
+            raise Invalid("attachment", f"{path}: {reason}", {"attachments": reason}) from error
+        if not is_file:
+            reason = "This is not a file."
+            raise Invalid("attachment", f"{path}: {reason}", {"attachments": reason})
 
 
 # ── checks and bells ──────────────────────────────────────────────────────────────────────────

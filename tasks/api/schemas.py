@@ -62,6 +62,8 @@ class TaskIn(Strict):
     follow_up_of: str | None = None
     when_busy: WhenBusy = "reject"
     mode: Mode | None = None
+    attachments: list[str] = Field(default_factory=list, max_length=50)
+    """Paths of files in the workspace that the goal is about."""
     model: str | None = None
     """Id or name of a model profile; default: the session's."""
 

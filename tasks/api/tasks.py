@@ -95,6 +95,7 @@ async def _request(principal: Principal, payload: TaskIn) -> TaskRequest:
         follow_up_of=follow_up_of,
         when_busy=payload.when_busy,
         mode=payload.mode or "",
+        attachments=tuple(payload.attachments),
         model_profile_id=profile,
     )
 

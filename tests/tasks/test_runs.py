@@ -273,6 +273,18 @@ async def test_interrupt_stops_what_runs_and_then_runs(house: House) -> None:
         assert (await Task.objects.aget(pk=first.task_id)).status == "cancelled"
 
 
+async def test_attached_files_are_named_in_the_goal_and_must_be_there(house: House) -> None:
+    created = await house.ask("Sum it up", attachments=("a.txt", "b.txt"))
+    task = await Task.objects.aget(pk=created.task_id)
+    assert task.goal == "Sum it up\n\nAttached files:\n- a.txt\n- b.txt"
+    assert '"goal":"Sum it up\\n\\nAttached files' in (await house.log(task.pk))[0].payload
+    for path in ("gone.txt", "../a.txt", "."):
+        with pytest.raises(Invalid) as refusal:
+            await house.ask("Sum it up", attachments=(path,))
+        assert refusal.value.code == "attachment"
+        assert str(house.folder) not in refusal.value.message
+
+
 async def test_an_idempotency_key_makes_one_task(house: House) -> None:
     same = {"idempotency_key": "k", "body_digest": "d"}
     results = await asyncio.gather(*(house.ask(**same) for _ in range(5)))
