@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -53,7 +53,7 @@ def stream_view(view: AsyncView) -> AsyncView:
         except ServiceError as error:
             return refusal(error)
 
-    return cast(AsyncView, in_our_shape(guarded))
+    return in_our_shape(guarded)
 
 
 @stream_view

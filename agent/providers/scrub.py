@@ -26,6 +26,8 @@ class Scrubber:
         self._forms = longest_first if len(api_key) >= _SHORTEST else []
         self._in_replies = longest_first if len(api_key) >= _SHORTEST_IN_REPLIES else []
 
+        self._beginnings = _beginnings(self._in_replies)
+
     def __bool__(self) -> bool:
         """Whether there is anything to look for in what a model writes."""
         return bool(self._in_replies)
@@ -49,10 +51,10 @@ class Scrubber:
 
     def undecided(self, text: str) -> int:
         """How many characters at the end of `text` could become the key with what follows."""
-        most = 0
-        for form in self._in_replies:
-            most = max(most, _overlap(text, form))
-        return most
+        for size, form in self._beginnings.get(text[-1:], ()):
+            if size <= len(text) and text.endswith(form[:size]):
+                return size
+        return 0
 
     def __call__(self, text: str) -> str:
         for form in self._forms:
@@ -63,11 +65,10 @@ class Scrubber:
         return _KEY_LIKE.sub(_MASK, text)
 
 
-def _overlap(text: str, form: str) -> int:
-    """The length of the longest end of `text` with which `form` begins, but not all of it."""
-    start = text.find(form[0], max(0, len(text) - len(form) + 1))
-    while start >= 0:
-        if form.startswith(text[start:]):
-            return len(text) - start
-        start = text.find(form[0], start + 1)
-    return 0
+def _beginnings(forms: list[str]) -> dict[str, list[tuple[int, str]]]:
+    """Last character -> what begins a form and ends so, as (size, form), the longest first."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    sizes = [(size, form) for form in forms for size in range(1, len(form))]
+    for size, form in sorted(sizes, reverse=True):
+        found.setdefault(form[size - 1], []).append((size, form))
+    return found
