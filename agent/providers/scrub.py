@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 _MASK = "***"
 _SHORTEST = 3
-_SHORTEST_IN_REPLIES = 8
+_SHORTEST_IN_REPLIES = 16
 """A shorter key may be an ordinary word, and what a model writes ends up in people's files."""
 _KEY_LIKE = re.compile(r"\b(sk|pk|rk|gsk|xai|hf|key)[-_][\w.*…\-]{4,}|\bAIza[\w*\-]{8,}")
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=*…\-]{6,}", re.IGNORECASE)
