@@ -36,6 +36,7 @@ const SENTENCES = {
 export function decisionTitle(approval) {
   const { name, arguments: args, diff } = approval;
   if (approval.kind === "unknown_effect") return rich(t("Did {name} finish?"), { name: code(name) });
+  if (approval.kind === "limit" && name === "more_budget") return [t("A limit is used up. Go on with as much again?")];
   if (approval.kind === "limit") return [t("Go on after the same call again and again?")];
   if (approval.kind === "question") return [args?.question ?? approval.reason];
   const path = args?.path;
