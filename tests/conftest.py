@@ -36,8 +36,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(pytestconfig: pytest.Config) -> None:
-    """An SQLite test database is a file: the writer thread and the tests share it."""
+def django_db_modify_db_settings(
+    pytestconfig: pytest.Config, django_db_modify_db_settings_parallel_suffix: None
+) -> None:
+    """Each worker has a database of its own. On SQLite it is a file: the writer thread and the tests
+    share it."""
     database = connections["default"].settings_dict
     if database["ENGINE"].endswith("sqlite3"):
         database["TEST"]["NAME"] = str(pytestconfig.stash[_home] / "test.sqlite3")
