@@ -171,7 +171,7 @@ def scrubbed(value: dict[str, Any] | None, scrub: Scrubber) -> dict[str, Any] | 
         return value
     try:
         found: dict[str, Any] = scrub.exact_in(value)
-    except RecursionError:
+    except ValueError:
         return None
     return found
 

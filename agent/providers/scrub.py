@@ -6,6 +6,8 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+from agent.text import MAX_DEPTH
+
 _MASK = "***"
 _SHORTEST = 3
 _SHORTEST_IN_REPLIES = 16
@@ -39,14 +41,17 @@ class Scrubber:
                 text = text.replace(form, _MASK)
         return text
 
-    def exact_in(self, value: Any) -> Any:
-        """The same for every string and key of a JSON value. Raises RecursionError."""
+    def exact_in(self, value: Any, depth: int = MAX_DEPTH) -> Any:
+        """The same for every string and key of a JSON value. Raises ValueError when nested too
+        deep."""
         if isinstance(value, str):
             return self.exact(value)
+        if depth == 0 and isinstance(value, dict | list):
+            raise ValueError(f"JSON nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, dict):
-            return {self.exact(key): self.exact_in(item) for key, item in value.items()}
+            return {self.exact(key): self.exact_in(item, depth - 1) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.exact_in(item) for item in value]
+            return [self.exact_in(item, depth - 1) for item in value]
         return value
 
     def undecided(self, text: str) -> int:
