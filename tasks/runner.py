@@ -23,7 +23,6 @@ from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from agent.errors import AgentError
 from tasks import approvals, profiles, starting, wiring
 from tasks.commands import lease
 from tasks.conf import conf
@@ -202,8 +201,12 @@ class Runner:
                 if loop.time() >= expire_at:
                     expire_at = loop.time() + EXPIRE_SECONDS
                     await self._expire()
-            except (WriterUnavailable, DatabaseError, AgentError) as trouble:
+            except (WriterUnavailable, DatabaseError) as trouble:
                 logger.error("The watcher could not reach the database: %s", trouble)
+            except Exception:
+                # The boundary of one look: without a watcher no lease is renewed and nothing is
+                # recovered, so an error of ours must not be its end.
+                logger.exception("The watcher stumbled and goes on.")
             await self._pause()
 
     async def _pause(self) -> None:

@@ -21,7 +21,7 @@ from tasks.models import Artifact, Task
 from tasks.runner import Runner
 from tasks.sessions import WorkingTime
 from tasks.writer import writer
-from tests.support.runs import House, make_house
+from tests.support.runs import House, ScriptedModels, make_house
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -546,3 +546,23 @@ def test_a_clock_that_was_set_is_no_work() -> None:
     ]
     assert len(list(meter.watch(rows))) == len(rows)
     assert 4 + 5 + 10 <= meter.seconds < 300
+
+
+async def test_a_watcher_that_stumbles_goes_on(house: House) -> None:
+    """Nobody rings here: only the watcher can find the task."""
+    created = await house.ask()
+
+    class Stumbling(Runner):
+        stumbled = 0
+
+        async def _look_around(self) -> None:
+            if self.stumbled < 2:
+                self.stumbled += 1
+                raise ZeroDivisionError
+            await super()._look_around()
+
+    runner = Stumbling("test:1", ScriptedModels([DONE]))
+    await runner.start()
+    await house.until(created.task_id, "completed")
+    await runner.drain(1)
+    assert runner.stumbled == 2
