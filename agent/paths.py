@@ -17,6 +17,10 @@ from agent.errors import PathRefused
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 1024
 MAX_DEPTH = 32
+INSTRUCTIONS = frozenset({"memory", "skills"})
+"""Top folders of a workspace that `always_asks` is about."""
+TEMPORARY = re.compile(r"\.pilothouse-[0-9a-f]{16}\.tmp")
+"""Names of our own half-written files: nobody lists them, and no tool may write one."""
 
 Look = Callable[[Sequence[str]], None]
 """Sees a place, as names from the root, before it is entered or made; raises to refuse it."""
@@ -68,17 +72,38 @@ def writable_path(path: str) -> str:
         raise refused("a name to be written must be in Unicode NFC form")
     if _UNSEEN_CHARACTER.search(name):
         raise refused("a name to be written must not hold characters that cannot be seen")
+    if TEMPORARY.fullmatch(name.rpartition("/")[2]):
+        raise refused("names like this are for temporary files of the server")
     return name
 
 
 def forbid(forbidden: Collection[str]) -> Look:
-    """Refuses top directories (in lower case). On some file systems `Memory` is `memory`."""
+    """Refuses top directories, named as `folded` gives them."""
 
     def look(way: Sequence[str]) -> None:
-        if way[0].casefold() in forbidden:
+        if folded(way[0]) in forbidden:
             raise refused(f"{way[0]}/ is not written by this tool")
 
     return look
+
+
+def folded(name: str) -> str:
+    """One spelling for all names that some file system takes for the same: case, width and
+    ligatures, characters that cannot be seen, dots and spaces at the end."""
+    seen = _UNSEEN_CHARACTER.sub("", unicodedata.normalize("NFKC", name))
+    return unicodedata.normalize("NFKC", seen.casefold()).rstrip(". ")
+
+
+def always_asks(path: str) -> bool:
+    """Whether a write there is put to a person whatever the rules say: what lies in these folders
+    is read as instructions by later runs. Also for a path whose links are not resolved."""
+    way: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            del way[-1:]
+        elif name not in ("", "."):
+            way.append(name)
+    return bool(way) and folded(way[0]) in INSTRUCTIONS
 
 
 def _check_size(names: Sequence[str]) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import secrets
 import stat
 from collections import deque
@@ -31,17 +30,18 @@ from pathlib import Path
 
 from agent.beneath import DIRECTORY, Opener, Step, Walk, best_opener, open_root
 from agent.errors import PathRefused, TargetChanged
-from agent.paths import file_path, forbid, normal, refused, writable_path
+from agent.paths import MAX_DEPTH, TEMPORARY, file_path, forbid, normal, refused, writable_path
 
 ABSENT = "absent"
 """The digest of a file that is not there."""
 MAX_ENTRIES = 10_000
 """Entries looked at in one directory."""
+MAX_SWEPT = 100_000
+"""Entries looked at in one sweep."""
 MAX_WRITE_BYTES = 16 * 1024 * 1024
 MAX_DIGEST_BYTES = 1024 * 1024 * 1024
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_TEMPORARY = re.compile(r"\.pilothouse-[0-9a-f]{16}\.tmp")
 _OUTSIDE = {
     errno.EXDEV: "the path leads out of the workspace",
     errno.ELOOP: "the path goes through a link that leads nowhere in the workspace, or would write "
@@ -186,6 +186,13 @@ class Workspace:
             step = walk.to_last(create=True, linked_directories=False, look=forbid(forbidden))
             _replace(walk.fd, step, data, expected)
 
+    def sweep(self, *, before: float) -> int:
+        """Remove the temporary files that a crash left; how many. Only files that bear our name
+        and are ours, and only those last written before that time: a younger one may be in use."""
+        found = self.walk(".", max_depth=MAX_DEPTH, max_entries=MAX_SWEPT)
+        below = [entry.path for entry in found.entries if entry.kind == "directory"]
+        return sum(self._sweep_one(place, before) for place in (".", *below))
+
     # ── inside ────────────────────────────────────────────────────────────────────────────────
 
     def _scan(self, place: str, limit: int) -> list[Entry]:
@@ -200,6 +207,21 @@ class Workspace:
                     ]
             finally:
                 os.close(fd)
+
+    def _sweep_one(self, place: str, before: float) -> int:
+        removed = 0
+        with suppress(OSError, PathRefused), self._root() as root:  # gone, or closed to us
+            fd = self.opener(root, place, DIRECTORY)
+            try:
+                with os.scandir(fd) as entries:
+                    names = [entry.name for entry in entries if TEMPORARY.fullmatch(entry.name)]
+                for name in names:
+                    if _left_behind(_lstat(fd, name), before):
+                        os.unlink(name, dir_fd=fd)
+                        removed += 1
+            finally:
+                os.close(fd)
+        return removed
 
     @contextmanager
     def _walk(self, path: str) -> Iterator[Walk]:
@@ -266,7 +288,7 @@ def _entry(path: str, found: os.stat_result) -> Entry:
 
 
 def _seen(place: str, found: os.DirEntry[str]) -> Entry | None:
-    if _TEMPORARY.fullmatch(found.name):
+    if TEMPORARY.fullmatch(found.name):
         return None
     path = found.name if place == "." else f"{place}/{found.name}"
     try:
@@ -277,6 +299,11 @@ def _seen(place: str, found: os.DirEntry[str]) -> Entry | None:
 
 def _enterable(entry: Entry, skip: Collection[str]) -> bool:
     return entry.kind == "directory" and entry.path.rpartition("/")[2] not in skip
+
+
+def _left_behind(found: os.stat_result, before: float) -> bool:
+    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
+    return ours and found.st_mtime < before
 
 
 def _digest(source: BufferedReader) -> str:

@@ -23,7 +23,7 @@ from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from tasks import approvals, profiles, starting, wiring
+from tasks import approvals, profiles, starting, wiring, workspaces
 from tasks.commands import lease
 from tasks.conf import conf
 from tasks.hub import Key, hub
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 RENEW_EVERY = 3
 """A lease is renewed this many times within its length."""
 EXPIRE_SECONDS = 5.0
+SWEEP_SECONDS = 24 * 3600.0
 
 
 def worker_name() -> str:
@@ -75,6 +76,7 @@ class Runner:
         """Everything that begins or runs a task here."""
         self._runs: dict[UUID, Run] = {}
         self._watcher: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._draining = False
 
@@ -84,6 +86,8 @@ class Runner:
             await writer.run(partial(_disown, previous_worker))
         await asyncio.to_thread(self._models.prepare)
         self._watcher = self._spawn(self._watch(), "runs.watcher")
+        if self._only is None:
+            self._sweeper = self._spawn(self._sweep(), "runs.sweeper")
         self.wake()
 
     def wake(self, task_id: str | None = None) -> None:
@@ -111,9 +115,12 @@ class Runner:
         await asyncio.gather(*(run.wind_down(seconds) for run in list(self._runs.values())))
         if self._tasks:
             await asyncio.wait(set(self._tasks.values()))
-        if self._watcher is not None:  # until here it renewed the leases of what was still running
-            self._watcher.cancel()
-            await asyncio.wait({self._watcher})
+        # Until here the watcher renewed the leases of what was still running.
+        helpers = {task for task in (self._watcher, self._sweeper) if task is not None}
+        for task in helpers:
+            task.cancel()
+        if helpers:
+            await asyncio.wait(helpers)
         await self._models.aclose()
 
     @property
@@ -231,6 +238,18 @@ class Runner:
             hub.advanced(Key("task", str(task_id)), last)
         for session_id, last in seen.sessions.items():
             hub.advanced(Key("session", str(session_id)), last)
+
+    async def _sweep(self) -> None:
+        """Once a day, beside everything else: files that a crash left half written."""
+        while True:
+            try:
+                folders = await database_sync_to_async(workspaces.roots)()
+                removed = await asyncio.to_thread(workspaces.sweep, folders)
+                if removed:
+                    logger.info("Removed %d half-written files that a crash had left.", removed)
+            except DatabaseError as trouble:
+                logger.error("The workspaces could not be swept: %s", trouble)
+            await asyncio.sleep(SWEEP_SECONDS)
 
     async def _renew(self) -> None:
         """Whatever cannot be renewed belongs to somebody else now."""

@@ -17,7 +17,7 @@ import pytest
 from agent import beneath
 from agent.beneath import MAX_LINKS, by_kernel, by_steps
 from agent.errors import PathRefused, TargetChanged
-from agent.paths import MAX_DEPTH
+from agent.paths import MAX_DEPTH, always_asks, folded
 from agent.workspace import ABSENT, MAX_WRITE_BYTES, Workspace, _seen
 
 PATHS = json.loads((Path(__file__).parent / "data" / "jail_paths.json").read_text())
@@ -152,6 +152,51 @@ def test_links_that_leave_or_loop_are_refused(jail, path):
         jail.target(path)
     with pytest.raises(PathRefused):
         jail.write_atomic(path, b"x")
+
+
+DEEP = "one/two/three/x"
+ELSEWHERE = {
+    "absolute": "{outside}",
+    "relative": "{up}/ws.outside",
+    "neighbour": "{up}/ws-evil",
+    "the top": "/",
+    "this process": "/proc/self/root{outside}",
+    "an open file": "/proc/self/fd",
+    "nowhere": "{outside}/not_yet",
+    "nowhere inside": "not_yet",
+    "itself": "{name}",
+    "a device": "/dev/zero",
+}
+
+
+@pytest.mark.parametrize("position", range(4))
+@pytest.mark.parametrize("target", ELSEWHERE)
+def test_a_link_at_any_position_leads_nowhere(jail: Workspace, target: str, position: int) -> None:
+    names = DEEP.split("/")
+    place = jail.root.joinpath(*names[:position])
+    place.mkdir(parents=True, exist_ok=True)
+    up = "../" * (position + 1)
+    outside = jail.root.parent / "ws.outside"
+    (outside / "/".join(names[position + 1 :])).parent.mkdir(parents=True, exist_ok=True)
+    to = ELSEWHERE[target].format(outside=outside, up=up.rstrip("/"), name=names[position])
+    (place / names[position]).symlink_to(to)
+    before = snapshot_of(outside)
+    for act in (
+        lambda: read(jail, DEEP),
+        lambda: jail.write_atomic(DEEP, b"MINE"),
+        lambda: jail.target(DEEP),
+        lambda: jail.list_dir(DEEP),
+    ):
+        with pytest.raises(REFUSED) as refusal:
+            act()
+        assert str(jail.root.parent) not in str(refusal.value)
+    found = jail.walk(".", max_depth=9, max_entries=999)
+    assert not [entry for entry in found.entries if entry.path.startswith("/".join([*names[: position + 1], ""]))]  # fmt: skip
+    assert snapshot_of(outside) == before
+
+
+def snapshot_of(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("path", ["dangling_inside", "dangling_dir/file", "dangling_inside/file"])
@@ -476,3 +521,82 @@ def test_a_name_with_unseen_characters_is_not_written(tmp_path: Path, name: str)
     """On a card it would look like another one."""
     with pytest.raises(PathRefused, match="cannot be seen"):
         Workspace(tmp_path).write_atomic(name, b"x")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "memory",
+        "Memory",
+        "MEMORY",
+        "\uff4demory",
+        "memory.",
+        "memory . ",
+        "me\u200bmory",
+        "\ufb01x",
+    ],
+)
+def test_spellings_of_one_folder_are_one(name: str) -> None:
+    assert folded(name) == ("fix" if name == "\ufb01x" else "memory")
+
+
+@pytest.mark.parametrize("path", ["memory./x", "\uff4d\uff45mory/x", "memory\u3000/x", "MEM\u00d6RY/../memory/x"])  # fmt: skip
+def test_a_forbidden_directory_has_no_other_spelling(tmp_path: Path, path: str) -> None:
+    with pytest.raises(PathRefused):
+        Workspace(tmp_path).write_atomic(path, b"x", forbidden={"memory"})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "asks"),
+    [
+        ("skills/x/SKILL.md", True),
+        ("skills", True),
+        ("Skills/x", True),
+        ("./skills//x", True),
+        ("notes/../skills/x", True),
+        ("\u017fkills/a/b/c/d", True),
+        ("s\u200bkills/x", True),
+        ("skills./x", True),
+        ("\uff53kills/x", True),
+        ("memory/MEMORY.md", True),
+        ("notes/skills/x", False),
+        ("skillset/x", False),
+        ("skills.md", False),
+        ("", False),
+        ("..", False),
+    ],
+)
+def test_what_later_runs_read_as_instructions_is_always_asked_about(path: str, asks: bool) -> None:
+    assert always_asks(path) is asks
+
+
+# ── what a crash leaves ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_sweep_removes_old_half_written_files_of_ours_and_nothing_else(jail: Workspace) -> None:
+    ours = [jail.root / place / f".pilothouse-{'a' * 16}.tmp" for place in (".", "sub/dir")]
+    kept = {
+        "young": jail.root / f".pilothouse-{'b' * 16}.tmp",
+        "a person's": jail.root / ".pilothouse-notes.tmp",
+        "longer": jail.root / f".pilothouse-{'c' * 17}.tmp",
+        "linked": jail.root / f".pilothouse-{'d' * 16}.tmp",
+        "outside": jail.root.parent / "ws.outside" / f".pilothouse-{'e' * 16}.tmp",
+    }
+    for file in (*ours, *kept.values()):
+        file.write_text("half")
+        os.utime(file, (100, 100))
+    os.utime(kept["young"], (5000, 5000))
+    os.link(kept["linked"], jail.root / "second name")
+    (jail.root / f".pilothouse-{'f' * 16}.tmp").symlink_to("a.txt")
+    (jail.root / f".pilothouse-{'0' * 16}.tmp").mkdir()
+    assert jail.sweep(before=1000) == len(ours)
+    assert not any(file.exists() for file in ours)
+    assert all(file.exists() for file in kept.values())
+    assert read(jail, "a.txt") == b"AAA\n"
+    assert jail.sweep(before=1000) == 0
+
+
+def test_no_tool_writes_a_file_that_nobody_would_see(jail: Workspace) -> None:
+    with pytest.raises(PathRefused, match="temporary files"):
+        jail.write_atomic(f"sub/.pilothouse-{'0' * 16}.tmp", b"hidden")

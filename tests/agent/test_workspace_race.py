@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import pytest
 
 from agent import beneath
 from agent.beneath import Opener, by_kernel, by_steps
-from agent.errors import PathRefused
+from agent.errors import PathRefused, ToolFailed
+from agent.toolbox import ToolContext, ToolResult
+from agent.tools.files import LIST_FILES, READ_FILE
+from agent.tools.search import SEARCH_FILES
+from agent.tools.writes import WRITE_FILE
 from agent.workspace import Workspace
 
 SWAPPER = """
 import itertools, os, shutil, sys
 root, outside = sys.argv[1:]
 for turn in itertools.count():
-    if turn == 1:
-        print("ready", flush=True)
+    if turn % 100 == 1:
+        print(turn * 4, flush=True)   # swaps so far
     for target in ("real", outside, "../ws.outside"):   # a link in the place of a link
         os.symlink(target, root + "/race.tmp")
         os.replace(root + "/race.tmp", root + "/race")
@@ -37,6 +45,21 @@ for turn in itertools.count():
 """
 
 
+class Arena(NamedTuple):
+    root: Path
+    outside: Path
+    counter: IO[bytes]
+    """A line for every 400 swaps."""
+
+    def swapped(self) -> int:
+        """Swaps that were counted since the last time somebody asked."""
+        lines = 0
+        while select.select([self.counter], [], [], 0)[0]:
+            assert self.counter.readline()
+            lines += 1
+        return lines * 400
+
+
 @pytest.fixture
 def arena(tmp_path):
     root, outside = tmp_path / "ws", tmp_path / "ws.outside"
@@ -51,45 +74,52 @@ def arena(tmp_path):
     )
     assert swapper.stdout is not None
     swapper.stdout.readline()
-    yield root, outside
+    yield Arena(root, outside, swapper.stdout)
     alive = swapper.poll() is None
     swapper.kill()
     swapper.communicate()
     assert alive, "the swapper gave up"
 
 
-def read(workspace: Workspace, path: str, turn: int) -> bool:
-    data = workspace.read_bytes(path, 100)
-    assert data.startswith(b"IN"), data
+def read(context: ToolContext, path: str, turn: int) -> bool:
+    result = READ_FILE.run({"path": path}, context)
+    assert isinstance(result, ToolResult)
+    assert result.content.startswith("IN"), result
     return True
 
 
-def look_around(workspace: Workspace, path: str, turn: int) -> bool:
-    found = workspace.list_dir(path.removesuffix("/x"))
-    assert not [entry for entry in found if entry.path.endswith("secret")]
+def look_around(context: ToolContext, path: str, turn: int) -> bool:
+    for tool, arguments in (
+        (LIST_FILES, {"path": path.removesuffix("/x")}),
+        (SEARCH_FILES, {"query": "OUT", "path": path.removesuffix("/x")}),
+    ):
+        result = tool.run(arguments, context)
+        assert isinstance(result, ToolResult)
+        assert "secret" not in result.content
     return False
 
 
-def write(workspace: Workspace, path: str, turn: int) -> bool:
-    workspace.write_atomic(path, f"IN {turn}".encode())
-    return True
+def write(context: ToolContext, path: str, turn: int) -> bool:
+    result = WRITE_FILE.run({"path": path, "content": f"IN {turn}"}, context)
+    assert isinstance(result, ToolResult)
+    return result.ok
 
 
-def race(arena: tuple[Path, Path], opener: Opener, turns: int) -> int:
-    root, outside = arena
-    workspace = Workspace(root, opener)
-    inside = 0
-    for turn in range(turns):
+def race(arena: Arena, opener: Opener, swaps: int) -> int:
+    """Tools at work until there were so many swaps; how often one reached the file inside."""
+    context = ToolContext(workspace=Workspace(arena.root, opener))
+    inside = turn = seen = 0
+    while seen < swaps:
+        turn += 1
+        seen += arena.swapped()
         for act in (read, look_around, write):
             for path in ("race/x", "plain/x"):
                 try:
-                    inside += act(workspace, path, turn)
-                except (PathRefused, OSError):
+                    inside += act(context, path, turn)
+                except (PathRefused, ToolFailed, OSError):
                     continue
-    assert {file.name: file.read_text() for file in outside.iterdir()} == {
-        "x": "OUT",
-        "secret": "OUT",
-    }
+    left = {file.name: file.read_text() for file in arena.outside.iterdir()}
+    assert left == {"x": "OUT", "secret": "OUT"}
     return inside
 
 
@@ -97,12 +127,24 @@ def race(arena: tuple[Path, Path], opener: Opener, turns: int) -> int:
 def test_swapping_a_directory_for_a_link_gains_nothing(arena, opener):
     if not beneath.works(opener):
         pytest.skip("this kernel has no openat2")
-    assert race(arena, opener, 600)
+    assert race(arena, opener, 2_000)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("opener", [by_kernel, by_steps], ids=["kernel", "steps"])
-def test_ten_thousand_turns_gain_nothing(arena, opener):
+def test_ten_thousand_swaps_gain_nothing(arena, opener):
     if not beneath.works(opener):
         pytest.skip("this kernel has no openat2")
     assert race(arena, opener, 10_000)
+
+
+def test_the_race_is_lost_by_who_only_opens(arena):
+    def naive(root: int, path: str, flags: int) -> int:
+        return os.open(path, flags, dir_fd=root)
+
+    workspace, read, seen = Workspace(arena.root, naive), b"", 0
+    while seen < 100_000 and read != b"OUT":
+        seen += arena.swapped()
+        with suppress(OSError):
+            read = workspace.read_bytes("race/x", 100)
+    assert read == b"OUT"

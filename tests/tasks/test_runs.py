@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -566,3 +568,21 @@ async def test_a_watcher_that_stumbles_goes_on(house: House) -> None:
     await house.until(created.task_id, "completed")
     await runner.drain(1)
     assert runner.stumbled == 2
+
+
+async def test_a_server_removes_what_a_crash_left_half_written(house: House) -> None:
+    left, young = (house.folder / f".pilothouse-{letter * 16}.tmp" for letter in "ab")
+    left.write_text("half")
+    young.write_text("half")
+    os.utime(left, (100, 100))
+    async with house.runner():
+        await asyncio.to_thread(_gone, left)
+    assert young.exists()
+
+
+def _gone(file: Path) -> None:
+    for _ in range(1000):
+        if not file.exists():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{file} is still there")
