@@ -6,7 +6,8 @@ approval and a recovery after a crash take the same path:
 1. answered no (or "it is done")  -> a result for the model, nothing runs
 2. started, outcome unknown       -> a read is repeated, an effect becomes a question
 3. answered yes                   -> runs, if its target is still what was shown; else asked anew
-4. not asked yet                  -> policy decides
+4. it is itself a question        -> a person is asked
+5. not asked yet                  -> policy decides
 """
 
 from __future__ import annotations
@@ -146,6 +147,9 @@ class CallDesk:
             return Settle(ok=False, content=problem)
         if call.answer is not None:
             return await self._approved(call, arguments)
+        tool = self._toolbox.get(call.asked.name)
+        if tool is not None and tool.asks:
+            return self._for_a_person(call)
         return await self._undecided(call)
 
     async def _approved(self, call: Call, arguments: dict[str, Any]) -> Verdict:
@@ -179,6 +183,17 @@ class CallDesk:
         if self._transcript.rejections(call) >= 2:
             return Settle(ok=False, content=_TWICE_REJECTED)
         return await self._question(call, "call", decision.reason)
+
+    def _for_a_person(self, call: Call) -> Verdict:
+        """A question of the model's own. It changes nothing, so a run that only reads may ask."""
+        decision = self._policy.decide(call.capability, call.asked.name)
+        if decision.decision == "deny":
+            return Settle(ok=False, content=_denied(decision.reason))
+        if self._policy.mode == "deny":
+            return Settle(ok=False, content=_NOBODY_ANSWERS)
+        if self._transcript.rejections(call) >= 2:
+            return Settle(ok=False, content=_TWICE_REJECTED)
+        return self._ask(call, "question", _QUESTION, Preview(diff="", target_digest=""))
 
     async def _unknown_effect(self, call: Call) -> Verdict:
         """Only a person can say whether it happened, whatever a repetition would do now."""
@@ -272,7 +287,10 @@ class CallDesk:
             loop.call_soon_threadsafe(inbox.put_nowait, event)
 
         context = ToolContext(
-            workspace=self._workspace, progress=progress, expected_target=go.how.expected_target
+            workspace=self._workspace,
+            progress=progress,
+            expected_target=go.how.expected_target,
+            answer="" if call.answer is None else call.answer.answer or "",
         )
         began = time.monotonic()
         try:
@@ -302,8 +320,13 @@ def _settled(call: Call) -> Settle | None:
         return None
     if answer.kind == "unknown_effect":
         return Settle(ok=False, content=_ABANDONED + _comment(answer.comment))
+    if answer.status == "expired" and answer.kind == "question":
+        return Settle(ok=False, content=f"Nobody answered in time. {_WITHOUT_ANSWER}")
     if answer.status == "expired":
         return Settle(ok=False, content="Not run: nobody answered in time, which means no.")
+    if answer.kind == "question":
+        said = f"The person lets you decide.{_comment(answer.comment)} {_WITHOUT_ANSWER}"
+        return Settle(ok=False, content=said)
     who = answer.resolved_by or "a person"
     return Settle(ok=False, content=f"Not run: rejected by {who}." + _comment(answer.comment))
 
@@ -345,5 +368,8 @@ _TWICE_REJECTED = (
     "Refused: a person has rejected exactly this call twice. Do something else or say what is "
     "missing."
 )
+_QUESTION = "The agent cannot go on well without your answer."
+_WITHOUT_ANSWER = "Go on without it: choose what is safe and say what you assumed."
+_NOBODY_ANSWERS = f"In this run nobody is asked. {_WITHOUT_ANSWER}"
 _CONFIRMED = "A person confirmed that this call took effect before an interruption. Not run again."
 _ABANDONED = "A person gave this call up after an interruption. Its effect is unknown."

@@ -180,7 +180,7 @@ def _cut_result(message: Message, limit: int) -> Message:
 
 
 def _marked(message: Message) -> Message:
-    if isinstance(message, ToolMessage):
+    if isinstance(message, ToolMessage) and not message.from_person:
         marked = mark_untrusted(message.content, message.name)
         return msgspec.structs.replace(message, content=marked)
     return message

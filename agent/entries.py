@@ -70,8 +70,12 @@ class Call:
 
     def message(self) -> ToolMessage:
         content = INTERRUPTED if self.result is None else self.result.content
+        answered = self.answer is not None and self.answer.kind == "question"
         return ToolMessage(
-            tool_call_id=self.asked.tool_call_id, name=self.asked.name, content=content
+            tool_call_id=self.asked.tool_call_id,
+            name=self.asked.name,
+            content=content,
+            from_person=answered and self.result is not None and self.result.ok,
         )
 
 

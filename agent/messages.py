@@ -70,6 +70,8 @@ class ToolMessage(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str
     name: str
     content: str
+    from_person: bool = False
+    """A person's own words: they are not data from outside."""
 
 
 Message = UserMessage | AssistantMessage | ToolMessage

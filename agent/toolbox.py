@@ -71,6 +71,8 @@ class ToolContext:
     """Tell people how far it is: text, done, total. May be called from any thread."""
     expected_target: str | None = None
     """The `target_digest` that was approved; a tool with an effect checks it last thing before."""
+    answer: str = ""
+    """What the person answered, for a tool that asks."""
 
 
 RunTool = Callable[[dict[str, Any], ToolContext], "ToolResult | Awaitable[ToolResult]"]
@@ -93,6 +95,8 @@ class Tool:
     """Needed by every tool with an effect. Raises like `run`."""
     risk: str = "low"
     """low, medium or high."""
+    asks: bool = False
+    """It is a question to a person: its call stops the run and goes on with the answer."""
     timeout: float = 30.0
     """Seconds."""
 

@@ -305,7 +305,7 @@ class Transcript:
             1
             for other in self.current_calls
             if other.answer is not None
-            and other.answer.kind == "call"
+            and other.answer.kind in {"call", "question"}
             and other.answer.status == "rejected"
             and other.key == call.key
         )

@@ -37,7 +37,7 @@ class Reply:
     """approve or reject"""
     edited_arguments: dict[str, Any] | None = None
     answer: str = ""
-    """For `unknown_effect`: done or retry."""
+    """For `unknown_effect`: done or retry. For `question`: what the person says."""
     comment: str = ""
     scope: str = "once"
 
@@ -191,6 +191,10 @@ def check_reply(approval: Approval, reply: Reply) -> None:
                 "Say whether it took effect: answer must be done or retry.",
                 {"answer": "done or retry"},
             )
+    elif reply.approves and approval.kind == Approval.Kind.QUESTION:
+        if not reply.answer.strip():
+            message = "Answer the question, or reject it."
+            raise Invalid("invalid", message, {"answer": "empty"})
     elif reply.answer:
         raise Invalid("invalid", "This approval takes no answer.", {"answer": "not expected"})
     if reply.edited_arguments is not None and approval.kind != Approval.Kind.CALL:
@@ -204,6 +208,8 @@ def check_reply(approval: Approval, reply: Reply) -> None:
 def lets_run(approval: Approval, reply: Reply) -> bool:
     """Whether this reply means that the call will be executed."""
     if approval.tool_call_id.startswith(ABOUT_A_LIMIT):
+        return False
+    if approval.kind == Approval.Kind.QUESTION:
         return False
     return reply.approves and not (
         approval.kind == Approval.Kind.UNKNOWN_EFFECT and reply.answer == "done"

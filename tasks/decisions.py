@@ -79,6 +79,7 @@ def _clean_reply(reply: Reply) -> Reply:
     return replace(
         reply,
         comment=clean(reply.comment),
+        answer=clean(reply.answer),
         edited_arguments=None if edited is None else _clean_arguments(edited),
     )
 

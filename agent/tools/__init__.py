@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from agent.toolbox import Tool
 from agent.tools.files import LIST_FILES, READ_FILE
+from agent.tools.people import ASK_USER
 from agent.tools.search import SEARCH_FILES
 from agent.tools.writes import EDIT_FILE, WRITE_FILE
 
 
 def builtin_tools() -> list[Tool]:
     """The only list."""
-    return [LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE, EDIT_FILE]
+    return [LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE, EDIT_FILE, ASK_USER]

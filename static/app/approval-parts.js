@@ -47,6 +47,7 @@ function eyebrow({ approval, phase }, open) {
   if (open && phase === "unsent") return { icon: "cross", text: t("Not sent") };
   if (open) return openEyebrow(approval);
   if (approval.lost) return { icon: "user", text: t("Decided by somebody else") };
+  if (approval.kind === "question" && approval.status === "approved") return { icon: "check", text: t("Answered") };
   return (
     {
       approved: { icon: "check", text: t("Approved") },
@@ -70,6 +71,7 @@ function whyOf({ approval, phase, refusal }, open) {
   if (open) return openWhy(approval);
   const who = approval.resolved_by ?? t("Somebody");
   if (approval.lost) return lostWhy(approval, who);
+  if (approval.kind === "question") return questionWhy(approval, who);
   return (
     {
       approved: t("{who} approved it.", { who }),
@@ -80,6 +82,16 @@ function whyOf({ approval, phase, refusal }, open) {
   );
 }
 
+function questionWhy({ status, answer }, who) {
+  return (
+    {
+      approved: t("{who} answered: “{answer}”", { who, answer }),
+      rejected: t("{who} let it decide.", { who }),
+      expired: t("Nobody answered in time. The agent knows and goes on without an answer."),
+    }[status] ?? t("The task ended before anybody answered.")
+  );
+}
+
 function lostWhy({ status, comment }, who) {
   const what = status === "approved" ? t("{who} approved it before your answer. Yours was not used.", { who }) : t("{who} rejected it before your answer. Yours was not used.", { who });
   return comment ? `${what} “${comment}”` : what;
@@ -87,6 +99,7 @@ function lostWhy({ status, comment }, who) {
 
 function openWhy({ kind, reason, replaces, created_at: at }) {
   if (kind === "unknown_effect") return `${reason} ${t("It is not repeated without you.")}`;
+  if (kind === "question") return t("It cannot go on well without your answer. If nobody answers, it goes on without one.");
   if (replaces) return t("The file changed after you were asked. This is the change against the file as it is now. Nothing has been written yet.");
   if (kind === "call") return `${reason ? `${reason.replace(/\.?$/, ".")} ` : ""}${t("Nothing has happened yet.")}`;
   return reason || t("Asked at {time}.", { time: moment(at) });
@@ -97,7 +110,7 @@ function openWhy({ kind, reason, replaces, created_at: at }) {
 export function bodyOf(card, open) {
   const { approval } = card;
   if (!open) return approval.diff ? pastView(approval) : null;
-  return [factsOf(approval)];
+  return approval.kind === "question" ? null : [factsOf(approval)];
 }
 
 function pastView(approval) {
@@ -129,6 +142,7 @@ export function shortDigest(digest) {
 
 export function footOf(card) {
   const { approval, edit, shown, ctx } = card;
+  if (card.question) return h("div", { class: "appr__body" }, ctx.canDecide ? card.question.node : null, doOf(card));
   const diff = shown?.diff ?? approval.diff;
   return h(
     "div",
@@ -136,8 +150,13 @@ export function footOf(card) {
     diff ? evidence(card, diff) : h("div", { class: "appr__sec" }, h("h4", {}, t("Arguments")), argumentsView(card.edited ?? approval.arguments)),
     edit && ctx.canDecide ? editSection(card) : null,
     ctx.canDecide ? commentOf(card) : null,
-    ctx.canDecide ? (card.foot = buttonsOf(card)) : h("footer", { class: "appr__do" }, h("p", { class: "hint" }, t("Somebody with the right to decide has to answer."))),
+    doOf(card),
   );
+}
+
+function doOf(card) {
+  if (card.ctx.canDecide) return (card.foot = buttonsOf(card));
+  return h("footer", { class: "appr__do" }, h("p", { class: "hint" }, t("Somebody with the right to decide has to answer.")));
 }
 
 /** After an edit: the buttons say what they do now. Nothing else moves, so that a composition in a field goes on. */
@@ -174,13 +193,17 @@ function commentOf({ comment }) {
 
 function buttonsOf(card) {
   const { approval } = card;
-  const buttons = { unknown_effect: unknownButtons, limit: limitButtons }[approval.kind] ?? callButtons;
+  const buttons = { unknown_effect: unknownButtons, limit: limitButtons, question: questionButtons }[approval.kind] ?? callButtons;
   return h(
     "footer",
     { class: "appr__do" },
     buttons(card),
-    h("p", { class: "hint" }, card.busy ? t("Sending…") : t("Asked {time}. Silence means no.", { time: time(approval.created_at) })),
+    h("p", { class: "hint" }, card.busy ? t("Sending…") : askedWords(approval)),
   );
+}
+
+function askedWords({ kind, created_at: at }) {
+  return kind === "question" ? t("Asked {time}.", { time: time(at) }) : t("Asked {time}. Silence means no.", { time: time(at) });
 }
 
 function key(letter) {
@@ -203,6 +226,10 @@ function unknownButtons(card) {
     act(t("Run it again"), "", null, card, "approve", { answer: "retry" }),
     act(t("Give up this call"), "btn--no", "r", card, "reject"),
   ];
+}
+
+function questionButtons(card) {
+  return [act(t("Answer"), "btn--go", "a", card, "approve"), act(t("Let it decide"), "btn--quiet", "r", card, "reject")];
 }
 
 function limitButtons(card) {

@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { bodyOf, footOf, headOf, refreshFoot } from "./approval-parts.js";
 import { h, replace } from "./dom.js";
 import { editForm } from "./edit.js";
+import { answerForm } from "./question.js";
 import { clock, t } from "./text.js";
 
 const TOO_EARLY_MS = 400; // a key that was meant for something else
@@ -15,6 +16,7 @@ export function approvalCard(first, ctx) {
   card.comment = h("input", { id: `appr-c-${first.id}`, class: "appr__comment", autocomplete: "off", maxlength: "10000", placeholder: t("For example: keep last year’s figures as a footnote") });
   card.decide = (decision, more) => decide(card, decision, more);
   card.preview = () => preview(card);
+  card.question = first.kind === "question" ? answerForm(first.id, first.arguments?.options ?? []) : null;
   if (first.kind === "call" && first.arguments) {
     card.edit = editForm(first.arguments, { onEdit: (dirty) => edited(card, dirty), onPreview: card.preview });
   }
@@ -68,10 +70,13 @@ async function preview(card) {
 async function decide(card, decision, { answer } = {}) {
   if (card.busy || card.approval.status !== "pending") return undefined;
   if (decision === "approve" && card.phase === "edited") return preview(card);
+  const said = card.question?.read() ?? "";
+  if (decision === "approve" && card.question && !said) return card.question.missing();
   const body = { decision };
   const comment = card.comment.value.trim();
   if (comment) body.comment = comment;
   if (answer) body.answer = answer;
+  if (said) body[decision === "approve" ? "answer" : "comment"] = said;
   if (decision === "approve" && card.phase === "previewed") body.edited_arguments = card.edited;
   return locked(card, async () => {
     const { approval } = await post(`/api/approvals/${card.approval.id}/resolve`, body);

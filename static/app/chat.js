@@ -123,6 +123,11 @@ function cardOf(ctx, node) {
   return [...ctx.cards.values()].find((card) => card.node === node);
 }
 
+function decidedWords({ kind, status }) {
+  if (kind === "question") return status === "approved" ? t("Answered. It goes on.") : t("It goes on and decides by itself.");
+  return status === "approved" ? t("Approved. It goes on.") : t("Rejected. Nothing was done.");
+}
+
 /** What the parts of a turn may do; see turn.js. */
 function context() {
   const ctx = {
@@ -138,7 +143,7 @@ function context() {
       if (card) showCard(card);
     },
     onDecided(approval, node) {
-      announce(approval.status === "approved" ? t("Approved. It goes on.") : t("Rejected. Nothing was done."));
+      announce(decidedWords(approval));
       const next = openCards().find((card) => card !== node);
       if (next) showCard(next);
       else compose.focus();

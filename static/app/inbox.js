@@ -8,7 +8,7 @@ import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { batchable, soonest, together } from "./model.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { sessionList } from "./sessions.js";
-import { clock, day, midnight, n, t } from "./text.js";
+import { clock, cut, day, midnight, n, t } from "./text.js";
 
 const RELOAD_MS = 5000;
 const MOST_DECIDED = 100;
@@ -108,8 +108,13 @@ function decidedWords(approval) {
   if (approval.status === "expired") return t("Expired: nobody answered in time");
   if (approval.status === "stale") return t("The file changed; it was asked again");
   if (approval.status === "cancelled") return t("The task ended before anybody decided");
-  const did = approval.status === "approved" ? t("Approved by {who}", { who }) : t("Rejected by {who}", { who });
+  const did = didWords(approval, who);
   return [did, approval.edited_arguments ? t("with an edit") : "", approval.comment ? `“${approval.comment}”` : ""].filter(Boolean).join(", ");
+}
+
+function didWords({ kind, status, answer }, who) {
+  if (kind === "question") return status === "approved" ? t("Answered by {who}: “{answer}”", { who, answer: cut(answer, 200) }) : t("{who} let it decide", { who });
+  return status === "approved" ? t("Approved by {who}", { who }) : t("Rejected by {who}", { who });
 }
 
 setInterval(() => {

@@ -29,7 +29,7 @@ const SENTENCES = {
   expand_skill: ({ name }) => rich(t("Read the skill {name}"), { name: code(name) }),
   run_command: ({ command }) => rich(t("Run {command}"), { command: code(Array.isArray(command) ? command.join(" ") : command) }),
   fetch_url: ({ url }) => rich(t("Fetch {url}"), { url: code(url) }),
-  ask_user: () => [t("Ask you")],
+  ask_user: ({ question }) => rich(t("Ask you: {question}"), { question: cut(question ?? "", 300) }),
 };
 
 /** The title of a decision: verb and object, the whole path. A write says whether the file is new. */
@@ -54,6 +54,7 @@ export function plain(parts) {
 /** One line below the sentence. */
 export function outcome(call, state, progress) {
   if (state === "run") return progress?.text ?? "";
+  if (state === "wait" && call.name === "ask_user") return t("Waits for your answer.");
   if (state === "wait") return t("Waits for your decision. Nothing has happened yet.");
   if (state === "next") return t("Its turn comes next.");
   if (state === "blocked") return rich(t("Blocked by policy: {rule}. Nothing was done."), { rule: call.rule });
@@ -72,6 +73,7 @@ const RESULTS = {
   },
   search_files: ({ matches, files }) =>
     matches === undefined ? "" : t("{matches} in {files}", { matches: n(matches, "{n} match", "{n} matches"), files: n(files, "{n} file", "{n} files") }),
+  ask_user: ({ answer }) => (answer ? cut(`“${answer}”`, 300) : ""),
   write_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
   edit_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
 };

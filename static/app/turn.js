@@ -239,9 +239,10 @@ function decisionView(first, ctx) {
 
 function decidedLine(approval, ctx) {
   const who = approval.resolved_by === ctx.username ? t("You") : (approval.resolved_by ?? t("Somebody"));
-  const did = approval.status === "approved" ? t("{who} approved:", { who }) : t("{who} rejected:", { who });
+  const did = didWords(approval, who);
   const edited = approval.edited_arguments ? t("with an edit") : "";
-  const meta = [approval.resolved_at ? time(approval.resolved_at) : "", edited, approval.comment ? `“${cut(approval.comment, 300)}”` : ""].filter(Boolean).join(", ");
+  const answer = approval.kind === "question" && approval.answer ? `“${cut(approval.answer, 300)}”` : "";
+  const meta = [answer, approval.resolved_at ? time(approval.resolved_at) : "", edited, approval.comment ? `“${cut(approval.comment, 300)}”` : ""].filter(Boolean).join(", ");
   const card = approvalCard(approval, ctx);
   card.end();
   return h(
@@ -250,6 +251,11 @@ function decidedLine(approval, ctx) {
     h("summary", {}, glyph("chev"), h("span", {}, `${did} `, decisionTitle(approval), " ", h("span", { class: "muted" }, meta))),
     card.node,
   );
+}
+
+function didWords({ kind, status }, who) {
+  if (kind === "question") return status === "approved" ? t("{who} answered:", { who }) : t("{who} let it decide:", { who });
+  return status === "approved" ? t("{who} approved:", { who }) : t("{who} rejected:", { who });
 }
 
 // ── the foot of a finished turn ─────────────────────────────────────────────────────────────────

@@ -206,6 +206,7 @@ def may(request: HttpRequest, approval: Approval) -> bool:
 def _reply(request: HttpRequest) -> Reply:
     """A button's value is its decision, with the answer behind a colon where one is needed."""
     decision, _, answer = request.POST.get("decision", "").partition(":")
+    answer = answer or (request.POST.get("answer", "") if decision == "approve" else "")
     return Reply(decision=decision, answer=answer, comment=request.POST.get("comment", ""))
 
 

@@ -370,6 +370,8 @@ def _resolved(event: ev.ApprovalResolved, context: Context) -> Said:
 def _verdict(event: ev.ApprovalResolved) -> str:
     who = words.line(event.resolved_by) if event.resolved_by else "Nobody"
     match event.status:
+        case "approved" if event.kind == "question":
+            return f"{who} answered “{words.line(event.answer or '', 300)}”"
         case "approved":
             edit = ", with an edit" if event.edited_arguments is not None else ""
             answer = f" ({words.line(event.answer)})" if event.answer else ""

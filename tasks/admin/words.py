@@ -20,8 +20,13 @@ VERBS = {
     "search_files": ("search for", "searched for"),
     "write_file": ("write", "wrote"),
     "edit_file": ("change", "changed"),
+    "ask_user": ("ask", "asked"),
 }
 """What a tool is to do, and what it did."""
+
+
+_SUBJECTS = {"search_files": "query", "ask_user": "question"}
+"""The argument that says what a call is about, where it is not a path."""
 
 
 class Call(NamedTuple):
@@ -48,7 +53,7 @@ def call_of(name: str, arguments: dict[str, Any] | None) -> Call:
     todo, done = VERBS.get(name, ("call", "called"))
     if name not in VERBS:
         return Call(todo, done, line(name))
-    subject = arguments.get("query" if name == "search_files" else "path", "")
+    subject = arguments.get(_SUBJECTS.get(name, "path"), "")
     text = visible(subject) if isinstance(subject, str) else line(pretty(subject))
     if text in ("", ".") and name == "list_files":
         return Call("list the workspace", "listed the workspace", "")

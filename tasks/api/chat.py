@@ -80,7 +80,11 @@ def _asked(principal: Principal, session: Session, tool_call_id: str) -> Approva
 
 
 def _reply(item: ConfirmResultIn) -> Reply:
-    return Reply(decision="approve" if item.approved else "reject", edited_arguments=item.arguments)
+    return Reply(
+        decision="approve" if item.approved else "reject",
+        edited_arguments=item.arguments,
+        answer=item.answer,
+    )
 
 
 def _item(tool_call_id: str, outcome: Approval | ServiceError) -> ConfirmItemOut:

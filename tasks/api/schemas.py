@@ -603,6 +603,7 @@ class ConfirmResultIn(Strict):
     tool_call_id: str
     approved: bool
     arguments: dict[str, Any] | None = None
+    answer: str = Field("", max_length=MAX_COMMENT)
 
 
 class ConfirmIn(Strict):

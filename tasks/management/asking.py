@@ -58,6 +58,8 @@ class Asker:
         """The reply; None when the person leaves it open or it is no longer wanted."""
         if event.kind == "unknown_effect":
             return self._what_happened(wanted)
+        if event.kind == "question":
+            return self._what_they_say(event.arguments.get("options", []), wanted)
         return self._may_it(event, wanted)
 
     def _may_it(self, event: ApprovalRequired, wanted: Callable[[], bool]) -> Reply | None:
@@ -89,6 +91,20 @@ class Asker:
                 return Reply(decision="approve", answer="retry")
             if answer in NO:
                 return self._reject(wanted)
+
+    def _what_they_say(self, options: list[str], wanted: Callable[[], bool]) -> Reply | None:
+        """A number chooses, anything else is the answer itself."""
+        choice = "a number or your words" if options else "your words"
+        while True:
+            said = self._line(f"  {choice} · n = let it decide · l = later: ", wanted)
+            if said is None or said.lower() in LATER:
+                return None
+            if said.lower() in NO:
+                return self._reject(wanted)
+            if said.isdecimal() and 1 <= int(said) <= len(options):
+                return Reply(decision="approve", answer=options[int(said) - 1])
+            if said:
+                return Reply(decision="approve", answer=said)
 
     def _reject(self, wanted: Callable[[], bool]) -> Reply | None:
         comment = self._line("  Why? (the agent reads it; may be empty): ", wanted)

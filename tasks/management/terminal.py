@@ -187,10 +187,18 @@ class Screen:
 
     def _asked(self, event: ApprovalRequired) -> None:
         self.line()
+        if event.kind == "question":
+            self._question_asked(event.arguments)
+            return
         title = describe(event.name, event.arguments, self.width - 24)
         self.line(Text.assemble(("  ? ", "bold yellow"), (title, "bold"), "  needs approval"))
         self.line(f"    risk {visible(event.risk)} · {visible(event.reason)}", "dim")
         self.diff(event.diff, DIFF_LINES)
+
+    def _question_asked(self, arguments: dict[str, Any]) -> None:
+        self.line(Text.assemble(("  ? ", "bold yellow"), (visible(arguments["question"]), "bold")))
+        for number, option in enumerate(arguments.get("options", []), start=1):
+            self.line(f"    {number} {on_one_line(option, self.width - 8)}")
 
     def diff(self, diff: str, limit: int | None = None) -> None:
         lines = visible(diff).splitlines()
@@ -201,9 +209,11 @@ class Screen:
 
     def _answered(self, event: ApprovalResolved) -> None:
         by = f" by {visible(event.resolved_by)}" if event.resolved_by else ""
-        comment = f": {on_one_line(event.comment, self.width - 40)}" if event.comment else ""
+        answered = event.kind == "question" and bool(event.answer)
+        words = (event.answer or "") if answered else event.comment
+        said = f": {on_one_line(words, self.width - 40)}" if words else ""
         style = {"approved": "green", "rejected": "red"}.get(event.status, "yellow")
-        self.line(f"  {event.status}{by}{comment}", style)
+        self.line(f"  {'answered' if answered else event.status}{by}{said}", style)
 
     def _steered(self, event: UserMessageAdded) -> None:
         self.line(f"  {visible(event.by)}: {on_one_line(event.text, self.width - 20)}", "magenta")

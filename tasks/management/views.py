@@ -19,7 +19,7 @@ from tasks.management.terminal import Screen, visible
 HOW_TO_ANSWER = """\
 It waits for an answer{until}; before it nothing is changed.
 
-  .venv/bin/python manage.py resolve_approval {first} approve
+  .venv/bin/python manage.py resolve_approval {first} approve{answer}
   .venv/bin/python manage.py resolve_approval {first} reject --comment "why"
 
 Then the task goes on: by itself where a server runs, else with  .venv/bin/python manage.py recover_tasks"""
@@ -28,7 +28,8 @@ Then the task goes on: by itself where a server runs, else with  .venv/bin/pytho
 def _how_to_answer(question: ApprovalRequired) -> str:
     expires = datetime.fromisoformat(question.expires_at) if question.expires_at else None
     until = f" until {expires:%H:%M} UTC" if expires else ""
-    return HOW_TO_ANSWER.format(first=question.approval_id, until=until)
+    answer = ' --answer "…"' if question.kind == "question" else ""
+    return HOW_TO_ANSWER.format(first=question.approval_id, until=until, answer=answer)
 
 
 class Outlet:

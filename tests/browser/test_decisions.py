@@ -167,6 +167,27 @@ def test_keys_decide_only_in_the_card_and_not_in_a_field(
     expect(page.locator(".turn")).to_have_attribute("data-state", "done")
 
 
+def test_a_question_is_answered_on_its_card(window: Watched, model: Model, site: Site) -> None:
+    ask = Call("ask_user", question="Which <b>year</b>?", options=["2025", "Since 2026"])
+    model.script("question", [ask], ["Done."])
+    window.ask("[question] go on")
+    page = window.page
+    card = page.locator(".appr[data-open]")
+    expect(card.locator("h3")).to_have_text("Which <b>year</b>?")
+    page.wait_for_timeout(500)  # a key pressed at once is not meant for the card
+    card.focus()
+    page.keyboard.press("a")
+    expect(card.get_by_role("alert")).to_have_text("Choose an answer or write one.")
+    page.keyboard.press("Space")
+    card.get_by_label("Or in your words").fill("Both, please")
+    expect(card.get_by_label("2025")).not_to_be_checked()
+    card.get_by_role("button", name="Answer").click()
+    expect(page.locator(".turn")).to_have_attribute("data-state", "done")
+    expect(page.locator(".turn")).to_contain_text("You answered: Which <b>year</b>? “Both, please”")
+    log = site.api("GET", f"/api/tasks/{task_of(window)}/events")["items"]
+    assert any(e["payload"].get("details") == {"answer": "Both, please"} for e in log)
+
+
 @pytest.mark.long
 def test_alike_decisions_are_taken_together(window: Watched, model: Model, site: Site) -> None:
     for name in ("batch-one", "batch-two"):

@@ -439,6 +439,16 @@ def test_an_unknown_effect_offers_its_three_answers(admin, house):
 
 
 @committed
+def test_a_question_is_answered_in_words(admin, house):
+    Approval.objects.filter(pk=house.approval.pk).update(kind="question", tool="ask_user")
+    assert "Let it decide" in text(admin.get(url(house.approval)))
+    reply = {"decision": "approve", "answer": "The second one"}
+    assert "It is approved" in text(admin.post(url(house.approval, "decide"), reply, follow=True))
+    house.approval.refresh_from_db()
+    assert house.approval.answer == "The second one"
+
+
+@committed
 def test_looking_is_not_deciding(house):
     """Staff who may see approvals have no buttons, and no way around them."""
     client = signed_in(staff("stan", "view_approval", "change_approval"))

@@ -322,6 +322,15 @@ def test_confirm_decides_by_call(alice: Client, house: House) -> None:
     assert (first.status, first.edited_arguments, second.status) == ("approved", edited, "rejected")
 
 
+def test_confirm_answers_a_question(alice: Client, house: House) -> None:
+    Approval.objects.filter(pk=house.approval.pk).update(kind="question", tool="ask_user")
+    given = {"tool_call_id": "call-1", "approved": True}
+    assert confirm(alice, house, given).status_code == 400
+    assert confirm(alice, house, {**given, "answer": "2025"}).json()["ok"]
+    house.approval.refresh_from_db()
+    assert (house.approval.status, house.approval.answer) == ("approved", "2025")
+
+
 def test_confirm_twice_is_harmless_and_a_change_of_mind_409(alice: Client, house: House) -> None:
     confirm(alice, house, {"tool_call_id": "call-1", "approved": True})
 

@@ -203,6 +203,27 @@ def test_an_unknown_effect_is_no_yes_or_no(typed: str, reply: Reply) -> None:
     assert asked(typed, question("unknown_effect"))[0] == reply
 
 
+@pytest.mark.parametrize(
+    ("typed", "reply"),
+    [
+        ("2\n", Reply(decision="approve", answer="the second")),
+        ("9\n", Reply(decision="approve", answer="9")),
+        ("\nNeither: take 2024\n", Reply(decision="approve", answer="Neither: take 2024")),
+        ("n\nyour choice\n", Reply(decision="reject", comment="your choice")),
+        ("l\n", None),
+    ],
+)
+def test_a_question_is_answered_by_number_or_in_words(typed: str, reply: Reply | None) -> None:
+    about = msgspec.structs.replace(
+        question("question"),
+        arguments={"question": "Which \x1b[2Jone?", "options": ["the first", "the second"]},
+    )
+    assert asked(typed, about)[0] == reply
+    screen = shown(about)
+    assert "Which <1B>[2Jone?" in screen
+    assert "2 the second" in screen
+
+
 def test_a_question_that_was_answered_elsewhere_is_given_up() -> None:
     assert asked("", question(), wanted=False)[0] is None
 

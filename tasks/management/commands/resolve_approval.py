@@ -30,7 +30,9 @@ class Command(BaseCommand):
         parser.add_argument("decision", choices=["approve", "reject"])
         parser.add_argument("--comment", default="", help="the agent reads it")
         parser.add_argument(
-            "--answer", default="", help="done or retry, when it is unknown whether a call happened"
+            "--answer",
+            default="",
+            help="what you say to a question; done or retry, when it is unknown whether a call happened",
         )
         parser.add_argument("--edit", metavar="JSON", help="other arguments for the call")
         parser.add_argument(
