@@ -194,6 +194,26 @@ class ApprovalRequired(Event, frozen=True, kw_only=True, tag="approval_required"
     """The approval that became stale, when this one is its successor."""
 
 
+class Vote(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's yes, where more than one is needed."""
+
+    by: str
+    at: str
+    comment: str = ""
+    edited_arguments: dict[str, Any] | None = None
+    """Whoever agrees must send the same."""
+
+
+class ApprovalUpdated(Event, frozen=True, kw_only=True, tag="approval_updated"):
+    """Still pending: it waits longer, or one of the votes that it needs was given."""
+
+    approval_id: str
+    expires_at: str | None
+    votes: list[Vote] = []
+    by: str
+    """Who changed it."""
+
+
 class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):
     approval_id: str
     kind: str
@@ -304,6 +324,7 @@ StoredEvent = (
     | ToolCallStarted
     | ToolCallFinished
     | ApprovalRequired
+    | ApprovalUpdated
     | ApprovalResolved
     | ArtifactRecorded
     | ContextCompacted

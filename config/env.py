@@ -65,6 +65,7 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
 """Numeric settings with their type and least value."""
 WORDS = frozenset(
     {
+        "APPROVER_GROUPS",
         "AUDIT_KEY",
         "BUDGET_ASKS",
         "DEMO_MODEL",
@@ -75,9 +76,11 @@ WORDS = frozenset(
         "LLM_PROVIDER",
         "LLM_STREAM",
         "MODE",
+        "OTHER_APPROVER",
         "PORT",
         "PUBLIC_URL",
         "SECRETS_KEY",
+        "TWO_APPROVERS",
         "UNATTENDED_MODE",
         "VAR_DIR",
         "WORKSPACES_DIR",
@@ -221,6 +224,10 @@ class _Reader:
             raise ImproperlyConfigured(f"{name}: write 1 or 0, not {text!r}.")
         return default
 
+    def words(self, name: str) -> list[str]:
+        """What stands between commas."""
+        return [word.strip() for word in self.text(name).split(",") if word.strip()]
+
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         text = self.text(name, default)
         if text not in choices:
@@ -289,6 +296,9 @@ def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
         budget_asks=env.flag("PILOTHOUSE_BUDGET_ASKS", False),
         mode=env.choice("PILOTHOUSE_MODE", MODES, "ask"),
         unattended_mode=env.choice("PILOTHOUSE_UNATTENDED_MODE", MODES, "ask"),
+        approver_groups=_groups(env, "PILOTHOUSE_APPROVER_GROUPS"),
+        other_approver=_capabilities(env, "PILOTHOUSE_OTHER_APPROVER"),
+        two_approvers=_capabilities(env, "PILOTHOUSE_TWO_APPROVERS"),
         given=frozenset(
             name for name, value in env.values.items() if value.strip() and name.startswith(PREFIX)
         ),
@@ -299,6 +309,29 @@ def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
             "PILOTHOUSE_LLM_MODEL: name the model to ask for at PILOTHOUSE_LLM_BASE_URL."
         )
     return built
+
+
+def _capabilities(env: _Reader, name: str) -> tuple[str, ...]:
+    return tuple(_capability(name, word) for word in env.words(name))
+
+
+def _groups(env: _Reader, name: str) -> dict[str, str]:
+    """`shell:execute=operators, network=security`"""
+    groups: dict[str, str] = {}
+    for word in env.words(name):
+        capability, _, group = (part.strip() for part in word.partition("="))
+        if not group:
+            raise ImproperlyConfigured(f"{name}: write capability=group, not {word!r}.")
+        groups[_capability(name, capability)] = group
+    return groups
+
+
+def _capability(name: str, text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)*", text):
+        raise ImproperlyConfigured(
+            f"{name}: write capabilities like shell:execute or write, not {text!r}."
+        )
+    return text
 
 
 def _hex_key(env: _Reader, path: Path, name: str) -> bytes:

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from agent.events import ApprovalRequired, ApprovalResolved, StoredEvent
 from agent.transcript import ABOUT_A_LIMIT
-from tasks import events, lifecycle
+from tasks import events, lifecycle, quorum, votes
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
 from tasks.models import Approval, Task
@@ -153,16 +153,23 @@ def resolve(
     For a reply that lets the call run, `shown` is what the call as it was asked would do now (it
     must still be what the person saw) and `edited` the same for edited arguments.
 
-    Raises Conflict `already_resolved` (with the winner) or `expired`. A changed target is not
-    raised, because its successor must be stored: see `Outcome.successor`.
+    Where two people must agree, the first yes is a vote, and it stays pending.
+
+    Raises Conflict `already_resolved` (with the winner), `expired`, `not_an_approver` or
+    `own_request`. A changed target is not raised, because its successor must be stored: see
+    `Outcome.successor`.
     """
-    approval = _locked(approval_id)
+    approval = locked(approval_id)
     if approval.status != Approval.Status.PENDING:
         return _already(approval, user_id, reply)
     if approval.expires_at is not None and approval.expires_at <= timezone.now():
         raise Conflict("expired", "Nobody answered in time, so it counts as rejected.")
+    if reply.approves and (refusal := quorum.refusal(approval, quorum.rights_of(user_id))):
+        raise refusal
     if shown is not None and shown.target_digest != approval.target_digest:
         return _ask_anew(approval, shown)
+    if reply.approves and not votes.agreed(approval, _vote(user_id, username, reply, edited)):
+        return Outcome(approval=approval)
     approval.status = Approval.Status.APPROVED if reply.approves else Approval.Status.REJECTED
     approval.resolved_by_id = user_id
     approval.comment = reply.comment
@@ -176,6 +183,19 @@ def resolve(
         approval.diff = edited.diff
     _store(approval, username)
     return Outcome(approval=approval, wakes=not _anything_pending(approval.task_id))
+
+
+def _vote(user_id: int, username: str, reply: Reply, edited: Evidence | None) -> votes.Vote:
+    """Equal agreement: the same call, against the same content if it was edited."""
+    wanted = [reply.edited_arguments, reply.answer, reply.scope, edited and edited.target_digest]
+    return votes.Vote(
+        user_id=user_id,
+        by=username,
+        at=_iso(timezone.now()),
+        comment=reply.comment,
+        edited_arguments=reply.edited_arguments,
+        agreement=hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest(),
+    )
 
 
 def check_reply(approval: Approval, reply: Reply) -> None:
@@ -251,8 +271,12 @@ def _already(approval: Approval, user_id: int, reply: Reply) -> Outcome:
         raise stale(approval.replaced_by_id)
     if approval.status == Approval.Status.EXPIRED:
         raise Conflict("expired", "Nobody answered in time, so it counts as rejected.")
+    raise decided(approval)
+
+
+def decided(approval: Approval) -> Conflict:
     winner = approval.resolved_by.get_username() if approval.resolved_by else None
-    raise Conflict(
+    return Conflict(
         "already_resolved",
         f"It was {approval.status} before your answer" + (f" by {winner}." if winner else "."),
         {
@@ -281,7 +305,7 @@ def expire_due(now: datetime | None = None) -> list[UUID]:
     )
     tasks = []
     for approval_id in list(due.values_list("pk", flat=True)):
-        approval = _locked(approval_id)
+        approval = locked(approval_id)
         if approval.status == Approval.Status.PENDING:
             approval.status = Approval.Status.EXPIRED
             _store(approval, None)
@@ -307,12 +331,12 @@ def cancel_open(task_id: UUID, username: str) -> list[StoredEvent]:
     ]
 
 
-def _locked(approval_id: UUID) -> Approval:
+def locked(approval_id: UUID) -> Approval:
     """The task's row first: the same order as everywhere, so two commands cannot wait for each
     other."""
     task_id = Approval.objects.values_list("task_id", flat=True).get(pk=approval_id)
     Task.objects.select_for_update().get(pk=task_id)
-    return Approval.objects.get(pk=approval_id)
+    return Approval.objects.select_related("task").get(pk=approval_id)
 
 
 def _anything_pending(task_id: UUID) -> bool:

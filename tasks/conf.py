@@ -66,6 +66,12 @@ class Conf:
     unattended_mode: str = "ask"
     """The same for webhook and cron."""
     approval_ttl_seconds: float = 1800
+    approver_groups: Mapping[str, str] = field(default_factory=dict)
+    """Capability, or its last segment → the Django group whose members approve it."""
+    other_approver: tuple[str, ...] = ()
+    """Capabilities that whoever asked for the task does not approve."""
+    two_approvers: tuple[str, ...] = ()
+    """Capabilities that need two people's yes."""
     repeat_limit: int = 6
     """So many identical calls in a row become a question; 0 = off."""
 

@@ -21,9 +21,10 @@ from agent.calls import arguments_digest
 from agent.errors import AgentError
 from agent.text import clean, clean_json
 from agent.toolbox import ToolContext
-from tasks import approvals, wiring
+from tasks import approvals, waiting, wiring
 from tasks.approvals import Evidence, Outcome, Reply
 from tasks.commands import lease
+from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, NotFound, ServiceError
 from tasks.models import Approval, Task
 from tasks.service import ring
@@ -34,7 +35,8 @@ async def resolve(approval_id: UUID, user_id: int, reply: Reply, *, worker: str 
     """Answer an approval. The run goes on in the background (or in process `worker`).
 
     Refused edits and replies that make no sense are `Invalid`, and it stays pending; `Conflict`
-    says `already_resolved`, `expired`, `stale` (with the successor) or `cannot_run`.
+    says `already_resolved`, `expired`, `stale` (with the successor), `cannot_run`, or that somebody
+    else has to approve it. It may still be pending afterwards: two people must agree on some.
     """
     reply = _clean_reply(reply)
     approval, username = await sync_to_async(_load)(approval_id, user_id)
@@ -72,6 +74,12 @@ async def preview(approval_id: UUID, edited_arguments: dict[str, Any]) -> Eviden
     if approval.status != Approval.Status.PENDING:
         raise Conflict("already_resolved", f"It is {approval.status}.")
     return await _edited(approval, _clean_arguments(edited_arguments))
+
+
+async def snooze(approval_id: UUID, username: str, seconds: float | None = None) -> Approval:
+    """It waits for so long from now, or for as long as a new question. Conflict once it is over."""
+    wanted = conf().approval_ttl_seconds if seconds is None else seconds
+    return await writer.run(partial(waiting.snooze, approval_id, username, wanted))
 
 
 def _clean_reply(reply: Reply) -> Reply:

@@ -361,6 +361,8 @@ class Approval(models.Model):
     reason = models.TextField(blank=True)
     rule = models.TextField(blank=True)
     status = models.CharField(max_length=16, choices=Status, default=Status.PENDING)
+    votes = models.JSONField(default=list, blank=True)
+    """Yeses so far, where more than one is needed: {user_id, by, at, comment, edited_arguments, digest}"""
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
     resolved_by = models.ForeignKey(

@@ -119,15 +119,21 @@ function pastView(approval) {
   return details;
 }
 
-function factsOf({ risk, rule, name, capability, arguments_digest: digest }) {
+function factsOf({ risk, rule, name, capability, votes, arguments_digest: digest }) {
   return h(
     "dl",
     { class: "kv kv--row appr__facts" },
     fact(t("Risk"), levelView(risk)),
     rule ? fact(t("Why it asks"), rule) : null,
     name ? fact(t("Tool"), [h("code", {}, name), capability ? [" · ", h("code", {}, capability)] : null]) : null,
+    votes?.length ? fact(t("Said yes"), votes.map(voteView)) : null,
     digest ? fact(t("Bound to"), h("code", { title: `SHA-256 ${digest}` }, shortDigest(digest))) : null,
   );
+}
+
+function voteView({ by, comment, edited_arguments: edited }) {
+  const said = [by, edited ? t("with an edit") : "", comment ? `“${comment}”` : ""].filter(Boolean).join(", ");
+  return [h("span", {}, `${said}. ${t("One more person must agree.")}`), edited ? argumentsView(edited) : null];
 }
 
 function fact(name, value) {
@@ -216,6 +222,7 @@ function act(label, kind, letter, card, decision, more) {
 }
 
 function callButtons(card) {
+  if (card.approval.can_approve === false) return [h("p", { class: "hint" }, t("You may reject this; somebody else has to approve it.")), act(t("Reject"), "btn--no", "r", card, "reject")];
   const label = { edited: t("Preview the edited call"), previewed: t("Approve the edited call once") }[card.phase] ?? t("Approve once");
   return [act(label, "btn--go", "a", card, "approve"), act(t("Reject"), "btn--no", "r", card, "reject")];
 }

@@ -81,6 +81,10 @@ async function decide(card, decision, { answer } = {}) {
   return locked(card, async () => {
     const { approval } = await post(`/api/approvals/${card.approval.id}/resolve`, body);
     card.approval = { ...card.approval, ...approval, id: card.approval.id };
+    if (approval.status === "pending") {
+      card.phase = "asked";
+      return void card.ctx.announce(t("Your yes is noted. One more person must agree."));
+    }
     card.phase = "over";
     card.mine = true;
     card.ctx.onDecided(card.approval, card.node);

@@ -100,5 +100,5 @@ export function together(approvals) {
 }
 
 export function batchable(approval) {
-  return approval.kind === "call" && approval.risk !== "high" && approval.can_decide !== false;
+  return approval.kind === "call" && approval.risk !== "high" && approval.can_decide !== false && approval.can_approve !== false;
 }

@@ -28,6 +28,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.middleware.csrf import CsrfViewMiddleware
 from django.utils.crypto import constant_time_compare
 
+from tasks import quorum
 from tasks.access.principal import SAFE_METHODS, SCOPES, Principal
 from tasks.access.tokens import by_digest, by_id, digest_of, note_use
 from tasks.errors import Forbidden, NotIdentified
@@ -66,6 +67,7 @@ def principal_of(user: AbstractBaseUser, **by: Any) -> Principal:
         username=user.get_username(),
         is_staff=user.is_staff,
         decides_everywhere=user.is_superuser or _may_resolve(user.pk),
+        decides=quorum.rights_of(user.pk).patterns,
         **by,
     )
 
@@ -81,6 +83,7 @@ def _by_token(token: str) -> Principal:
         username=person["person_name"],
         is_staff=bool(person["person_is_staff"]),
         decides_everywhere=bool(person["person_is_superuser"]) or _may_resolve(row.user_id),
+        decides=quorum.rights_of(row.user_id).patterns,
         token_id=row.pk,
         token_expires_at=row.expires_at,
         scopes=frozenset(row.scopes) & frozenset(SCOPES),

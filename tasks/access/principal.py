@@ -21,6 +21,8 @@ class Principal:
     is_staff: bool = False
     decides_everywhere: bool = False
     """Holds `tasks.resolve_approval`: decides, and so reads, whatever has an approval."""
+    decides: frozenset[str] = frozenset()
+    """Capabilities of the approver groups that they are in: these they decide in every workspace."""
     token_id: int | None = None
     token_expires_at: datetime | None = None
     scopes: frozenset[str] = frozenset(SCOPES)

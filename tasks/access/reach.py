@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
+from tasks import quorum
 from tasks.access.principal import Principal
 from tasks.errors import NotFound
 from tasks.models import Approval, Member, Session, Task, Workspace
@@ -45,8 +46,8 @@ def visible_sessions(principal: Principal, roles: Roles = EVERY_ROLE) -> QuerySe
 
 def visible_tasks(principal: Principal, roles: Roles = EVERY_ROLE) -> QuerySet[Task]:
     reach = _reach(principal, roles, "session__")
-    if principal.decides_everywhere and roles == EVERY_ROLE:
-        reach |= Q(Exists(Approval.objects.filter(task=OuterRef("pk"))))
+    if _decides_beyond(principal) and roles == EVERY_ROLE:
+        reach |= Q(Exists(_decided_beyond(principal).filter(task=OuterRef("pk"))))
     return Task.objects.filter(reach, session__hidden=False).select_related("session")
 
 
@@ -54,7 +55,21 @@ def visible_approvals(principal: Principal, roles: Roles = EVERY_ROLE) -> QueryS
     rows = Approval.objects.filter(task__session__hidden=False).select_related("task")
     if principal.decides_everywhere:
         return rows
-    return rows.filter(_reach(principal, roles, "task__session__"))
+    return rows.filter(_reach(principal, roles, "task__session__") | _of_groups(principal))
+
+
+def _decides_beyond(principal: Principal) -> bool:
+    """Whether they decide anything that is not in a workspace of theirs."""
+    return principal.decides_everywhere or bool(principal.decides)
+
+
+def _decided_beyond(principal: Principal) -> QuerySet[Approval]:
+    rows = Approval.objects.all()
+    return rows if principal.decides_everywhere else rows.filter(_of_groups(principal))
+
+
+def _of_groups(principal: Principal) -> Q:
+    return quorum.of_groups(principal.decides) if principal.decides else Q(pk__in=[])
 
 
 def _reach(principal: Principal, roles: Roles, prefix: str) -> Q:
@@ -67,6 +82,9 @@ def _reach(principal: Principal, roles: Roles, prefix: str) -> Q:
 
 def open_tasks(principal: Principal, limit: int = 1000) -> list[Task]:
     """What is not finished, of what they may see: every visible page asks for it all the time."""
+    if principal.decides and not principal.decides_everywhere:
+        rows = visible_tasks(principal).filter(status__in=Task.OPEN)
+        return list(rows.order_by("first_position")[:limit])
     user = principal.user_id
     rights = [user, user, user, principal.decides_everywhere, limit]
     return list(Task.objects.raw(_OPEN_TASKS, rights))
@@ -103,15 +121,17 @@ def find_session(principal: Principal, session_id: object, roles: Roles = EVERY_
 
 def find_task(principal: Principal, task_id: object, roles: Roles = EVERY_ROLE) -> Task:
     def decides(task: Task) -> bool:
-        reads = principal.decides_everywhere and roles == EVERY_ROLE
-        return reads and Approval.objects.filter(task=task).exists()
+        reads = _decides_beyond(principal) and roles == EVERY_ROLE
+        return reads and _decided_beyond(principal).filter(task=task).exists()
 
     return _find(principal, _ONE_TASK, Task, task_id, roles, decides)
 
 
 def find_approval(principal: Principal, approval_id: object, roles: Roles = EVERY_ROLE) -> Approval:
     def decides(approval: Approval) -> bool:
-        return principal.decides_everywhere
+        return principal.decides_everywhere or quorum.decided_by_group(
+            approval.capability, principal.decides
+        )
 
     return _find(principal, _ONE_APPROVAL, Approval, approval_id, roles, decides)
 

@@ -21,7 +21,9 @@ from tasks.admin.diffs import Diff
 MAX_FOLDED = 4000
 """Characters of a text that unfolds; the export has the whole."""
 
-PERSON_TYPES = frozenset({"task_created", "user_message", "approval_required", "approval_resolved"})
+PERSON_TYPES = frozenset(
+    {"task_created", "user_message", "approval_required", "approval_resolved", "approval_updated"}
+)
 """What people did or are asked: shaded."""
 
 
@@ -367,6 +369,23 @@ def _resolved(event: ev.ApprovalResolved, context: Context) -> Said:
     )
 
 
+def _updated(event: ev.ApprovalUpdated, context: Context) -> Said:
+    until = f", until {words.line(event.expires_at)}" if event.expires_at else ""
+    return Said(
+        mark="flag",
+        tone="wait",
+        lead=f"It waits on{until}, by {words.line(event.by)}",
+        sub=" ".join(_vote(vote) for vote in event.votes),
+        approval_id=event.approval_id,
+    )
+
+
+def _vote(vote: ev.Vote) -> str:
+    edit = ", with an edit" if vote.edited_arguments is not None else ""
+    why = f": “{words.line(vote.comment, 1000)}”" if vote.comment else ""
+    return f"{words.line(vote.by)} said yes{edit}{why}."
+
+
 def _verdict(event: ev.ApprovalResolved) -> str:
     who = words.line(event.resolved_by) if event.resolved_by else "Nobody"
     match event.status:
@@ -452,6 +471,7 @@ _SAYINGS: dict[type, Callable[[Any, Context], Said]] = {
     ev.ToolCallStarted: _tool_began,
     ev.ToolCallFinished: _tool_ended,
     ev.ApprovalRequired: _asked,
+    ev.ApprovalUpdated: _updated,
     ev.ApprovalResolved: _resolved,
     ev.ArtifactRecorded: _artifact,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
@@ -16,6 +17,9 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Approvals": (
         ("approval_ttl_seconds", "seconds until silence counts as no"),
+        ("approver_groups", "capabilities that only members of a group approve"),
+        ("other_approver", "capabilities that whoever asked for the task does not approve"),
+        ("two_approvers", "capabilities that need two people's yes"),
         ("repeat_limit", "identical calls in a row until a person is asked; 0: never"),
     ),
     "Limits of a task": (
@@ -98,7 +102,7 @@ def _setting(settings: Conf, name: str, meaning: str) -> Setting:
     return Setting(
         name=variable,
         value=_shown(name, value),
-        meaning=f"{meaning}. {MODES[value]}" if value in MODES else meaning,
+        meaning=f"{meaning}. {MODES[str(value)]}" if str(value) in MODES else meaning,
         source="environment or .env" if given else _default_source(name),
     )
 
@@ -106,7 +110,11 @@ def _setting(settings: Conf, name: str, meaning: str) -> Setting:
 def _default_source(name: str) -> str:
     if name == "audit_key":
         return "file audit.key, made by set-up"
-    with_default = {field.name for field in fields(Conf) if field.default is not MISSING}
+    with_default = {
+        field.name
+        for field in fields(Conf)
+        if field.default is not MISSING or field.default_factory is not MISSING
+    }
     return (
         "default"
         if name in with_default or name == "var_dir"
@@ -124,8 +132,12 @@ def _shown(name: str, value: object) -> str:
             return "on" if value else "off"
         case float():
             return f"{value:g}"
-        case "":
+        case "" | ():
             return "not set"
+        case tuple():
+            return ", ".join(map(str, value))
+        case Mapping():
+            return ", ".join(f"{key}={item}" for key, item in value.items()) or "not set"
         case _:
             return str(value)
 

@@ -30,7 +30,7 @@ FEWEST_FOLDED = 3
 KINDS: dict[str, tuple[str, Q]] = {
     "decisions": (
         "Decisions",
-        Q(type__in=["approval_required", "approval_resolved", "user_message"]),
+        Q(type__in=["approval_required", "approval_updated", "approval_resolved", "user_message"]),
     ),
     "tools": (
         "Tools",

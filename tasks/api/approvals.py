@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, decisions
+from tasks import access, decisions, quorum
 from tasks.access import APPROVERS, Principal
 from tasks.api import paging
 from tasks.api.edge import Identity, who
@@ -30,11 +30,13 @@ from tasks.api.schemas import (
     PreviewOut,
     ReplyIn,
     ResolvedOut,
+    SnoozeIn,
     answers,
 )
 from tasks.approvals import Reply
 from tasks.errors import ServiceError
 from tasks.models import Approval
+from tasks.quorum import Rights
 
 router = Router(tags=["approvals"])
 decides = Identity("approve")
@@ -60,8 +62,16 @@ async def list_approvals(
     rows = rows.select_related("task__session__workspace")
     items, following = await sync_to_async(paging.page)(rows, "created_at", cursor, limit)
     decidable = await sync_to_async(_decidable)(principal, items)
+    rights = Rights(user_id=principal.user_id, patterns=principal.decides)
     return ApprovalList(
-        items=[InboxItem.with_place(row, can_decide=row.pk in decidable) for row in items],
+        items=[
+            InboxItem.with_place(
+                row,
+                can_decide=row.pk in decidable,
+                can_approve=row.pk in decidable and quorum.refusal(row, rights) is None,
+            )
+            for row in items
+        ],
         next=following,
     )
 
@@ -106,6 +116,15 @@ async def resolve_approval(request: HttpRequest, approval_id: str, payload: Repl
     approval = await access.decidable_approval(principal, approval_id)
     resolved = await decisions.resolve(approval.id, principal.user_id, reply_of(payload))
     return Status(202, ResolvedOut(approval=await _read(resolved)))
+
+
+@router.post("/{approval_id}/snooze", auth=decides, response=answers(202, ResolvedOut, 404, 409))
+async def snooze_approval(request: HttpRequest, approval_id: str, payload: SnoozeIn) -> Status[Any]:
+    """More time: it waits for so long from now on. Never less than it has already."""
+    principal = who(request)
+    approval = await access.decidable_approval(principal, approval_id)
+    snoozed = await decisions.snooze(approval.id, principal.username, payload.seconds)
+    return Status(202, ResolvedOut(approval=await _read(snoozed)))
 
 
 @router.post("/{approval_id}/preview", auth=decides, response=answers(200, PreviewOut, 404, 409))

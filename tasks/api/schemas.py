@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from tasks import profiles
+from tasks import profiles, quorum
 from tasks.commands import Created
 from tasks.events import wire_time
 from tasks.models import ApiToken, Approval, Artifact, ModelProfile, Session, Task, Workspace
@@ -241,6 +241,11 @@ class BatchIn(Strict):
     results: list[BatchReplyIn] = Field(min_length=1, max_length=100)
 
 
+class SnoozeIn(Strict):
+    seconds: float | None = Field(None, ge=1, le=7 * 24 * 3600)
+    """How long from now; default: as long as a new question waits."""
+
+
 class PreviewIn(Strict):
     edited_arguments: dict[str, Any]
 
@@ -249,6 +254,15 @@ class PreviewOut(BaseModel):
     diff: str
     arguments_digest: str
     target_digest: str
+
+
+class VoteOut(BaseModel):
+    """One person's yes; whoever agrees sends the same `edited_arguments`."""
+
+    by: str
+    at: str
+    comment: str
+    edited_arguments: Any
 
 
 class ApprovalOut(BaseModel):
@@ -271,6 +285,9 @@ class ApprovalOut(BaseModel):
     created_at: str | None
     expires_at: str | None
     status: str
+    votes: Sequence[VoteOut]
+    """Yeses so far, while more are needed."""
+    votes_needed: int
     resolved_by: str | None
     resolved_at: str | None
     comment: str
@@ -291,6 +308,8 @@ class ApprovalOut(BaseModel):
             name=approval.tool,
             created_at=stamp(approval.created_at),
             expires_at=stamp(approval.expires_at),
+            votes=[VoteOut(**vote) for vote in approval.votes],
+            votes_needed=quorum.votes_needed(approval.capability),
             resolved_by=None if resolver is None else resolver.get_username(),
             resolved_at=stamp(approval.resolved_at),
             replaced_by=str(approval.replaced_by_id) if approval.replaced_by_id else None,
@@ -309,16 +328,21 @@ class InboxItem(ApprovalOut):
 
     session_title: str
     workspace_name: str
+    trigger: str
     can_decide: bool
+    can_approve: bool
+    """False: you may reject it, but somebody else has to approve it."""
 
     @classmethod
-    def with_place(cls, approval: Approval, *, can_decide: bool) -> InboxItem:
+    def with_place(cls, approval: Approval, *, can_decide: bool, can_approve: bool) -> InboxItem:
         session = approval.task.session
         return cls(
             **ApprovalOut.of(approval).model_dump(),
             session_title=session.title,
             workspace_name=session.workspace.name,
+            trigger=approval.task.trigger,
             can_decide=can_decide,
+            can_approve=can_approve,
         )
 
 
@@ -328,7 +352,7 @@ class ApprovalList(BaseModel):
 
 
 class ResolvedOut(BaseModel):
-    """The run goes on in the background."""
+    """The run goes on in the background; not while the approval is still pending."""
 
     approval: ApprovalOut
 

@@ -73,9 +73,9 @@ class Here:
             feed.close()
         return created, feed
 
-    def resolve(self, approval: Approval, reply: Reply) -> None:
+    def resolve(self, approval: Approval, reply: Reply) -> Approval:
         """Answer, and go on in this process. Raises ServiceError."""
-        self._call(self._resolve(approval, reply))
+        return self._call(self._resolve(approval, reply))
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -95,10 +95,12 @@ class Here:
         await runner.start()
         runner.wake(task_id)
 
-    async def _resolve(self, approval: Approval, reply: Reply) -> None:
+    async def _resolve(self, approval: Approval, reply: Reply) -> Approval:
         assert self._runner is not None  # questions come from a task that was created
-        await decisions.resolve(approval.pk, self._user_id, reply, worker=self._runner.worker)
+        worker = self._runner.worker
+        decided = await decisions.resolve(approval.pk, self._user_id, reply, worker=worker)
         self._runner.wake(str(approval.task_id))
+        return decided
 
     async def _cancel(self) -> None:
         if self._created is None or self._runner is None:

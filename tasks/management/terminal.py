@@ -21,6 +21,7 @@ from agent.events import (
     AgentEvent,
     ApprovalRequired,
     ApprovalResolved,
+    ApprovalUpdated,
     ArtifactRecorded,
     AssistantDelta,
     AssistantMessageAdded,
@@ -215,6 +216,12 @@ class Screen:
         style = {"approved": "green", "rejected": "red"}.get(event.status, "yellow")
         self.line(f"  {'answered' if answered else event.status}{by}{said}", style)
 
+    def _waits_on(self, event: ApprovalUpdated) -> None:
+        yes = (
+            f" · yes: {', '.join(visible(vote.by) for vote in event.votes)}" if event.votes else ""
+        )
+        self.line(f"  waits on, until {event.expires_at}, by {visible(event.by)}{yes}", "yellow")
+
     def _steered(self, event: UserMessageAdded) -> None:
         self.line(f"  {visible(event.by)}: {on_one_line(event.text, self.width - 20)}", "magenta")
 
@@ -334,6 +341,7 @@ def _diff_style(line: str) -> str:
 _SHOWN: dict[type, Callable[[Screen, Any], None]] = {
     ApprovalRequired: Screen._asked,
     ApprovalResolved: Screen._answered,
+    ApprovalUpdated: Screen._waits_on,
     ArtifactRecorded: Screen._made,
     AssistantDelta: Screen._says,
     AssistantMessageAdded: Screen._said,

@@ -42,6 +42,8 @@ def test_values_arrive_with_their_types(tmp_path):
         PILOTHOUSE_MAX_AGENT_STEPS="3",
         PILOTHOUSE_MAX_TASK_COST="0.5",
         PILOTHOUSE_MODE="read_only",
+        PILOTHOUSE_APPROVER_GROUPS="shell:execute=the operators, network=security",
+        PILOTHOUSE_OTHER_APPROVER="delete",
         DEBUG="1",
     )
     assert env.conf.llm_base_url == "http://127.0.0.1:9/v1"
@@ -49,6 +51,8 @@ def test_values_arrive_with_their_types(tmp_path):
     assert env.conf.max_agent_steps == 3
     assert env.conf.max_task_cost == 0.5
     assert env.conf.mode == "read_only"
+    assert env.conf.approver_groups == {"shell:execute": "the operators", "network": "security"}
+    assert env.conf.other_approver == ("delete",)
     assert env.debug is True
 
 
@@ -58,6 +62,8 @@ def test_values_arrive_with_their_types(tmp_path):
         ("PILOTHOUSE_MAX_AGENT_STEPS", "abc", "write a whole number, not 'abc'"),
         ("PILOTHOUSE_MAX_AGENT_STEPS", "0", "of at least 1"),
         ("PILOTHOUSE_MAX_TASK_SECONDS", "nan", "write a number"),
+        ("PILOTHOUSE_TWO_APPROVERS", "write, Shell", "write capabilities like shell:execute"),
+        ("PILOTHOUSE_APPROVER_GROUPS", "write", "write capability=group, not 'write'"),
         ("PILOTHOUSE_MAX_TASK_SECONDS", "inf", "write a number"),
         ("PILOTHOUSE_MAX_AGENT_STEP", "3", "did you mean PILOTHOUSE_MAX_AGENT_STEPS?"),
         ("PILOTHOUSE_QQQQ", "3", ".env.example lists all of them"),

@@ -7,9 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
 from django.utils import timezone
 
+from agent.calls import arguments_digest
+from agent.toolbox import ToolContext
+from tasks import wiring
 from tasks.access import Principal, issue_token, principal_of
 from tasks.models import Approval, Member, Session, Task, Workspace
 from tests.support.rows import make_session, make_task, make_user, make_workspace
@@ -65,6 +69,17 @@ def make_approval(task: Task, **fields: Any) -> Approval:
         "expires_at": timezone.now() + timedelta(minutes=30),
     } | fields
     return Approval.objects.create(task=task, **values)
+
+
+def see(approval: Approval) -> None:
+    """Give the row the evidence that the server makes when it asks."""
+    kit = wiring.kit_for(approval.task)
+    context = ToolContext(workspace=kit.workspace)
+    preview = async_to_sync(kit.toolbox.preview)(approval.tool, approval.arguments, context)
+    approval.arguments_digest = arguments_digest(approval.tool, approval.arguments)
+    if preview is not None:
+        approval.diff, approval.target_digest = preview.diff, preview.target_digest
+    approval.save()
 
 
 def bearer(user: User, **options: Any) -> dict[str, str]:

@@ -10,15 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
 from agent.calls import arguments_digest
-from agent.toolbox import ToolContext
-from tasks import wiring
 from tasks.models import Approval, Task, TaskEvent
-from tests.support.people import House, bearer, let_decide_everywhere, make_approval, make_house
+from tests.support.people import (
+    House,
+    bearer,
+    let_decide_everywhere,
+    make_approval,
+    make_house,
+    see,
+)
 from tests.support.rows import make_task
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the writer has a connection of its own
@@ -34,17 +39,6 @@ def house(tmp_path: Path) -> House:
 @pytest.fixture
 def alice(house: House) -> Client:
     return Client(headers=bearer(house.alice))
-
-
-def see(approval: Approval) -> None:
-    """Give the row the evidence that the server makes when it asks."""
-    kit = wiring.kit_for(approval.task)
-    context = ToolContext(workspace=kit.workspace)
-    preview = async_to_sync(kit.toolbox.preview)(approval.tool, approval.arguments, context)
-    approval.arguments_digest = arguments_digest(approval.tool, approval.arguments)
-    if preview is not None:
-        approval.diff, approval.target_digest = preview.diff, preview.target_digest
-    approval.save()
 
 
 def post(client: Client, path: str, body: Any) -> Any:

@@ -39,6 +39,7 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("post", "/api/tasks/{task_id}/messages"): {"text": "hello", "delivery": "steer"},
     ("get", "/api/approvals/{approval_id}"): None,
     ("post", "/api/approvals/{approval_id}/resolve"): REPLY,
+    ("post", "/api/approvals/{approval_id}/snooze"): {},
     ("post", "/api/approvals/{approval_id}/preview"): {"edited_arguments": {}},
     ("get", "/api/sessions/{session_id}"): None,
     ("patch", "/api/sessions/{session_id}"): {"title": "mine now"},

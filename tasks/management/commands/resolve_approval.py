@@ -54,6 +54,9 @@ class Command(BaseCommand):
             except Conflict as late:
                 raise Refused(_too_late(late), returncode=1) from None
         call = describe(decided.tool, decided.edited_arguments or decided.arguments, 100)
+        if decided.status == Approval.Status.PENDING:
+            self.stdout.write(f"Your yes is noted. One more person must agree: {call}")
+            return
         self.stdout.write(f"{decided.status}: {call}")
         self.stdout.write(
             "The task goes on where a server runs, else with: .venv/bin/python manage.py recover_tasks"

@@ -141,7 +141,10 @@ class Showing:
         if reply is None:
             return self._here.terminated or not _is_pending(approval_id)
         try:
-            self._here.resolve(Approval.objects.get(pk=approval_id), reply)
+            decided = self._here.resolve(Approval.objects.get(pk=approval_id), reply)
+            if decided.status == Approval.Status.PENDING:
+                self._view.note("Your yes is noted. One more person must agree.")
+                return False
         except ServiceError as refused:
             self._view.note(refused.message)
             if refused.code not in SETTLED:
