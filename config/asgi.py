@@ -52,22 +52,33 @@ class Background:
         self._held = AsyncExitStack()
 
     async def start(self) -> None:
+        async with AsyncExitStack() as held:
+            if conf().scale_out:
+                self._listen(held)
+            else:
+                await self._run_here(held)
+            self._held = held.pop_all()
+
+    async def _run_here(self, held: AsyncExitStack) -> None:
+        """Embedded: this server alone runs the tasks of its database."""
         settings, worker = conf(), worker_name()
         lock = await asyncio.to_thread(_lock, worker)
-        async with AsyncExitStack() as held:
-            held.push_async_callback(asyncio.to_thread, lock.release)
-            held.push_async_callback(self._handler.close, LANES_SECONDS)
-            hub.attach(asyncio.get_running_loop(), settings.delta_flush_ms / 1000)
-            held.callback(hub.detach)
-            runner = Runner(worker)
-            listener = RunWorker(runner)
-            held.push_async_callback(listener.stop)
-            held.push_async_callback(self._exchanges.close, STREAMS_SECONDS)
-            held.callback(hub.shutdown)
-            held.push_async_callback(_drain, runner, lock, settings.drain_seconds)
-            await runner.start(lock.previous_worker or None)
-            listener.ensure_started()
-            self._held = held.pop_all()
+        held.push_async_callback(asyncio.to_thread, lock.release)
+        runner = Runner(worker)
+        listener = RunWorker(runner)
+        held.push_async_callback(listener.stop)
+        self._listen(held)
+        held.push_async_callback(_drain, runner, lock, settings.drain_seconds)
+        await runner.start(lock.previous_worker or None)
+        listener.ensure_started()
+
+    def _listen(self, held: AsyncExitStack) -> None:
+        """What streams need."""
+        held.push_async_callback(self._handler.close, LANES_SECONDS)
+        hub.attach(asyncio.get_running_loop(), conf().delta_flush_ms / 1000)
+        held.callback(hub.detach)
+        held.push_async_callback(self._exchanges.close, STREAMS_SECONDS)
+        held.callback(hub.shutdown)
 
     async def stop(self) -> None:
         await self._held.aclose()

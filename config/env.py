@@ -14,6 +14,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 MODES = ("ask", "deny", "read_only")
 PROVIDERS = ("openai", "scripted")
 SCHEMES = ("sqlite", "postgres", "postgresql")
+REDIS_SCHEMES = ("redis", "rediss", "unix")
+SCALE_MODULES = ("psycopg", "psycopg_pool", "procrastinate", "channels_redis")
+"""What the extra `scale` installs."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PREFIX = "PILOTHOUSE_"
 
@@ -88,7 +92,6 @@ WORDS = frozenset(
 )
 """The settings that are not numbers."""
 NOT_YET = {
-    "REDIS_URL": "scale-out over Redis is not in this version; unset it to run as one process",
     "PILOTHOUSE_SKILLS_DIR": "skills are not in this version; unset it",
     "PILOTHOUSE_MCP_SERVERS": "MCP servers are not in this version; unset it",
     "PILOTHOUSE_ENABLE_SHELL": "run_command is not in this version; unset it",
@@ -123,12 +126,13 @@ def read(environ_: Mapping[str, str] = os.environ, root: Path = ROOT) -> Environ
     var_dir = _directory(env.path("PILOTHOUSE_VAR_DIR", "var"), "PILOTHOUSE_VAR_DIR")
     host, port = _address(env)
     public_url = _public_url(env, host, port)
+    database = _database(env, var_dir)
     return Environment(
-        conf=_conf(env, var_dir, public_url),
+        conf=_conf(env, var_dir, public_url, _redis_url(env, database)),
         secret_key=env.text("SECRET_KEY") or key_file(var_dir / "secret.key", "SECRET_KEY"),
         debug=env.flag("DEBUG", False),
         allowed_hosts=_hosts(env, public_url),
-        database=_database(env, var_dir),
+        database=database,
         host=host,
         port=port,
     )
@@ -274,7 +278,7 @@ def _known(name: str) -> None:
     raise ImproperlyConfigured(f"{name}: there is no such setting{hint}")
 
 
-def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
+def _conf(env: _Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
     numbers = {
         name.lower(): value
         for name, (kind, least) in NUMBERS.items()
@@ -287,6 +291,7 @@ def _conf(env: _Reader, var_dir: Path, public_url: str) -> Conf:
         variables=env.values,
         workspaces_dir=env.path("PILOTHOUSE_WORKSPACES_DIR", str(var_dir / "workspaces")),
         public_url=public_url,
+        redis_url=redis_url,
         llm_provider=env.choice("PILOTHOUSE_LLM_PROVIDER", PROVIDERS, "openai"),
         llm_base_url=env.url("PILOTHOUSE_LLM_BASE_URL"),
         llm_api_key=env.text("PILOTHOUSE_LLM_API_KEY"),
@@ -386,6 +391,26 @@ def _database(env: _Reader, var_dir: Path) -> dict[str, Any]:
             raise ImproperlyConfigured(
                 "DATABASE_URL: write postgres://user:password@host/name or sqlite:////a/path."
             )
+
+
+def _redis_url(env: _Reader, database: dict[str, Any]) -> str:
+    """Scale-out, if there is one: it needs PostgreSQL and the extra `scale`."""
+    text = env.text("REDIS_URL")
+    if not text:
+        return ""
+    if text.partition("://")[0] not in REDIS_SCHEMES:
+        raise ImproperlyConfigured("REDIS_URL: write redis://host:6379/0, or unset it.")
+    if database["ENGINE"] != "django.db.backends.postgresql":
+        raise ImproperlyConfigured(
+            "REDIS_URL: several processes need PostgreSQL; write"
+            " DATABASE_URL=postgres://user:password@host/name, or unset REDIS_URL."
+        )
+    missing = [name for name in SCALE_MODULES if find_spec(name) is None]
+    if missing:
+        raise ImproperlyConfigured(
+            f"REDIS_URL: {', '.join(missing)} is not installed; install the extra `scale`."
+        )
+    return text
 
 
 def _sqlite(env: _Reader, entry: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,26 @@ CHANNEL_LAYERS = {
     }
 }
 
+if PILOTHOUSE.scale_out:
+    INSTALLED_APPS.insert(-1, "procrastinate.contrib.django")
+    PROCRASTINATE_AUTODISCOVER_MODULE_NAME = None
+    CHANNEL_LAYERS = {
+        "default": {
+            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+            "CONFIG": {
+                "hosts": [
+                    {
+                        "address": PILOTHOUSE.redis_url,
+                        "max_connections": 10_000,  # redis-py's 100 fail a burst of reconnects
+                        "socket_connect_timeout": 2,
+                        "socket_timeout": 5,
+                        "health_check_interval": 10,
+                    }
+                ]
+            },
+        }
+    }
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
@@ -121,7 +141,10 @@ WHITENOISE_USE_FINDERS = True  # files are served from where they lie: no collec
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"task": {"()": "config.logging.TaskFilter"}},
+    "filters": {
+        "task": {"()": "config.logging.TaskFilter"},
+        "brief": {"()": "config.logging.BriefFilter"},
+    },
     "formatters": {
         "line": {"format": "{asctime} {levelname} {name}{task} {message}", "style": "{"}
     },
@@ -135,5 +158,8 @@ LOGGING = {
         "django.server": {"handlers": [], "level": "INFO", "propagate": True},
         "daphne": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
+        "procrastinate": {"level": "WARNING"},
+        "psycopg.pool": {"level": "ERROR"},
+        "channels_redis.pubsub": {"filters": ["brief"]},
     },
 }

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from agent.events import ApprovalRequired, ApprovalResolved, StoredEvent
 from agent.transcript import ABOUT_A_LIMIT
-from tasks import events, lifecycle, quorum, votes
+from tasks import dispatch, events, lifecycle, quorum, votes
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
 from tasks.models import Approval, Task
@@ -309,6 +309,8 @@ def expire_due(now: datetime | None = None) -> list[UUID]:
         if approval.status == Approval.Status.PENDING:
             approval.status = Approval.Status.EXPIRED
             _store(approval, None)
+            if not _anything_pending(approval.task_id):
+                dispatch.offer_answered(approval.task_id)
             tasks.append(approval.task_id)
     return tasks
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from agent.events import TaskCreated, UserMessageAdded, from_payload
 from agent.text import cut
-from tasks import endings, events
+from tasks import dispatch, endings, events
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, NotFound, TooMany
 from tasks.models import Session, Task, TaskEvent, Workspace
@@ -262,6 +262,7 @@ def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Cre
     )
     stored = events.append(task.id, [born])
     Task.objects.filter(pk=task.pk).update(first_position=stored.first_position)
+    dispatch.offer_next(session.id)
     return Created(
         task_id=task.id,
         session_id=session.id,
@@ -307,6 +308,7 @@ def cancel(task_id: UUID, user_id: int) -> bool:
             Task.objects.filter(pk=task_id).update(
                 cancel_requested_at=timezone.now(), cancel_requested_by_id=user_id
             )
+        dispatch.abort(task_id)
         return True
     endings.cancel(task_id, User.objects.get(pk=user_id).get_username())
     return False

@@ -24,6 +24,8 @@ class Conf:
     variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The whole environment and `.env`: model profiles may name a key in it."""
     public_url: str = "http://127.0.0.1:8000"
+    redis_url: str = field(default="", repr=False)
+    """Set: scale-out. Web processes and workers share PostgreSQL and this Redis."""
 
     llm_provider: str = "openai"
     """openai or scripted"""
@@ -86,6 +88,11 @@ class Conf:
 
     given: frozenset[str] = frozenset()
     """Names of the variables that somebody set; everything else is a default."""
+
+    @property
+    def scale_out(self) -> bool:
+        """Tasks are run by worker processes; embedded, the one server runs them itself."""
+        return bool(self.redis_url)
 
     @property
     def origin(self) -> str:

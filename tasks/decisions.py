@@ -21,7 +21,7 @@ from agent.calls import arguments_digest
 from agent.errors import AgentError
 from agent.text import clean, clean_json
 from agent.toolbox import ToolContext
-from tasks import approvals, waiting, wiring
+from tasks import approvals, dispatch, waiting, wiring
 from tasks.approvals import Evidence, Outcome, Reply
 from tasks.commands import lease
 from tasks.conf import conf
@@ -159,4 +159,6 @@ def _resolve(
         Task.objects.filter(
             free, pk=outcome.approval.task_id, status=Task.Status.WAITING_APPROVAL
         ).update(**lease(worker))
+    elif outcome.wakes:
+        dispatch.offer_answered(outcome.approval.task_id)
     return outcome

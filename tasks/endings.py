@@ -26,7 +26,7 @@ from agent.events import (
     TaskFailed,
 )
 from agent.transcript import Spent, Transcript
-from tasks import approvals, events, lifecycle, sessions
+from tasks import approvals, dispatch, events, lifecycle, sessions
 from tasks.models import Artifact, Task
 
 Terminal = TaskCompleted | TaskFailed | TaskCancelled | BudgetExceeded
@@ -73,6 +73,7 @@ def end(
     lifecycle.move(task_id, to=STATUS[type(terminal)], run=run, **_outcome(before, terminal))
     if spent is not None:
         Task.objects.filter(pk=task_id).update(**usage_fields(spent))
+    dispatch.offer_next(task.session_id)
 
 
 def cancel(

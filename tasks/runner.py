@@ -58,7 +58,8 @@ class Seen:
 
 
 class Runner:
-    """One per process, on one event loop. With `only`, it runs that task and no other."""
+    """One per process, on one event loop. With `only`, it runs that task and no other; with `jobs`,
+    what it is handed by `take()` and nothing else."""
 
     def __init__(
         self,
@@ -66,10 +67,12 @@ class Runner:
         models: wiring.Models | None = None,
         *,
         only: UUID | None = None,
+        jobs: bool = False,
         observe: Observer | None = None,
     ) -> None:
         self.worker = worker
         self._only = only
+        self._jobs = jobs
         self._observe = observe
         self._models = models or wiring.Models()
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
@@ -96,6 +99,12 @@ class Runner:
             self._look.set()
         else:
             self._begin(UUID(task_id))
+
+    def take(self, task_id: UUID) -> asyncio.Task[None] | None:
+        """Run a task whatever its lease says: the queue gives it to nobody else. None: we stop."""
+        if not self._draining and task_id not in self._tasks:
+            self._start_run(task_id)
+        return self._tasks.get(task_id)
 
     def cancel(self, task_id: str) -> None:
         """A person asked for the end of a task; the row says who."""
@@ -132,8 +141,11 @@ class Runner:
     def _begin(self, task_id: UUID) -> None:
         full = len(self._tasks) >= conf().max_active_runs
         foreign = self._only is not None and task_id != self._only
-        if self._draining or full or foreign or task_id in self._tasks:
+        if self._draining or full or foreign or self._jobs or task_id in self._tasks:
             return
+        self._start_run(task_id)
+
+    def _start_run(self, task_id: UUID) -> None:
         task = self._spawn(self._run(task_id), f"run {task_id}")
         self._tasks[task_id] = task
         task.add_done_callback(partial(self._ended, task_id))
@@ -148,7 +160,7 @@ class Runner:
     async def _run(self, task_id: UUID) -> None:
         logged_task.set(str(task_id))
         try:
-            begun = await starting.begin(task_id, self.worker, self._models)
+            begun = await starting.begin(task_id, self.worker, self._models, takes=self._jobs)
             if begun is None:
                 return
             ending = await self._drive(begun)
@@ -161,7 +173,7 @@ class Runner:
             Exception
         ):  # the boundary of a run: what cannot be begun must end, not be tried for ever
             logger.exception("The task could not be begun.")
-            await writer.run(partial(starting.give_up, task_id, self.worker))
+            await writer.run(partial(starting.give_up, task_id, self.worker, takes=self._jobs))
 
     async def _drive(self, begun: starting.Begun) -> Ending:
         task = begun.task
@@ -225,7 +237,7 @@ class Runner:
         self._look.clear()
 
     async def _look_around(self) -> None:
-        room = 0 if self._draining else conf().max_active_runs - len(self._tasks)
+        room = 0 if self._draining or self._jobs else conf().max_active_runs - len(self._tasks)
         tasks, sessions = hub.followed()
         seen = await database_sync_to_async(_look)(
             room, list(self._runs), tasks, sessions, only=self._only

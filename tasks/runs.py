@@ -47,7 +47,7 @@ from agent.events import (
 from agent.loop import LIVE, run
 from agent.transcript import Transcript
 from agent.workspace import Workspace
-from tasks import approvals, endings, events, relay, sessions, usage, wiring
+from tasks import approvals, dispatch, endings, events, relay, sessions, usage, wiring
 from tasks.endings import Behind, MadeFile, Terminal
 from tasks.events import Appended, FenceLost
 from tasks.models import Task
@@ -380,9 +380,9 @@ def _append(append: Callable[[], Appended], task: Task, charges: Sequence[Charge
 def release(task_id: UUID, run: int) -> None:
     """Command: let go; the task stays `running` and whoever comes next recovers it at once. No
     worker is left in the row: this was a stop in good order, not a crash."""
-    Task.objects.filter(pk=task_id, run=run, status=Task.Status.RUNNING).update(
-        lease_worker="", lease_expires_at=None
-    )
+    mine = Task.objects.filter(pk=task_id, run=run, status=Task.Status.RUNNING)
+    if mine.update(lease_worker="", lease_expires_at=None):
+        dispatch.offer(task_id)
 
 
 def _cancel(task_id: UUID, run: int, unfinished: Sequence[StoredEvent]) -> None:

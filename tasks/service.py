@@ -26,6 +26,7 @@ from agent.text import clean
 from agent.workspace import Workspace
 from tasks import audit, commands, wiring
 from tasks.commands import Created, SessionMoved, TaskRequest
+from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, TooLarge
 from tasks.models import Session, Task
 from tasks.writer import writer
@@ -201,9 +202,9 @@ def _check_mode(mode: str, server: Mode) -> None:
 
 async def ring(task_id: UUID, message: str = "run.start") -> None:
     """Wake the runner of this process. Only a wake-up: the row is the truth, and a runner that
-    misses this one finds it within half a second."""
+    misses this one finds it within half a second. In scale-out the job is the wake-up."""
     layer = get_channel_layer()
-    if layer is None:
+    if layer is None or conf().scale_out:
         return
     try:
         await layer.send("runs", {"type": message, "task_id": str(task_id)})

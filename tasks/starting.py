@@ -49,21 +49,29 @@ class Begun:
     last_position: int
 
 
-async def begin(task_id: UUID, worker: str, models: wiring.Models) -> Begun | None:
-    """Take the task, if its turn has come and nobody else has it. Fails it when there is no model."""
+async def begin(
+    task_id: UUID, worker: str, models: wiring.Models, *, takes: bool = False
+) -> Begun | None:
+    """Take the task, if its turn has come and nobody else has it. Fails it when there is no model.
+
+    With `takes` also from a run whose lease has not ended: whoever calls knows that it died.
+    """
     try:
         task, choice = await database_sync_to_async(_load)(task_id, models)
     except wiring.NoModel as missing:
         error = ErrorInfo(code="no_model", message=str(missing), hint=missing.hint)
-        await writer.run(partial(_fail_if_runnable, task_id, worker, error))
+        await writer.run(partial(_fail_if_runnable, task_id, worker, error, takes=takes))
         return None
-    return await writer.run(partial(_begin, task_id, worker, choice, wiring.kit_for(task, choice)))
+    kit = wiring.kit_for(task, choice)
+    return await writer.run(partial(_begin, task_id, worker, choice, kit, takes=takes))
 
 
-def _begin(task_id: UUID, worker: str, choice: wiring.Choice, kit: wiring.Kit) -> Begun | None:
+def _begin(
+    task_id: UUID, worker: str, choice: wiring.Choice, kit: wiring.Kit, *, takes: bool
+) -> Begun | None:
     """Command: → running, run + 1, lease, `task_started`."""
     task = _lock(task_id)
-    reason = may_begin(task, worker)
+    reason = may_begin(task, worker, takes=takes)
     if reason is None:
         return None
     if task.cancel_requested_at is not None:
@@ -105,10 +113,10 @@ def canceller(task: Task) -> str:
     return task.cancel_requested_by.get_username() if task.cancel_requested_by else ""
 
 
-def may_begin(task: Task, worker: str) -> str | None:
+def may_begin(task: Task, worker: str, *, takes: bool = False) -> str | None:
     """start, resume or recover; None when it is not its turn or somebody else's."""
     held = task.lease_expires_at is not None and task.lease_expires_at > timezone.now()
-    if held and (task.status == Task.Status.RUNNING or task.lease_worker != worker):
+    if held and not takes and (task.status == Task.Status.RUNNING or task.lease_worker != worker):
         return None
     match task.status:
         case Task.Status.QUEUED:
@@ -142,13 +150,18 @@ def _recoveries(task: Task) -> int:
     return crashes.exclude(payload__contains='"previous_worker":null').count()
 
 
-def give_up(task_id: UUID, worker: str) -> None:
+def give_up(task_id: UUID, worker: str, *, takes: bool = False) -> None:
     """Command: fail a task that this process could not begin because of an error of ours."""
-    _fail_if_runnable(task_id, worker, _NOT_BEGUN)
+    _fail_if_runnable(task_id, worker, _NOT_BEGUN, takes=takes)
 
 
-def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo) -> None:
-    if may_begin(_lock(task_id), worker) is not None:
+def fail_recovery(task_id: UUID) -> None:
+    """Command: it brought down whoever took it, again and again."""
+    endings.fail(task_id, _GIVEN_UP)
+
+
+def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo, *, takes: bool) -> None:
+    if may_begin(_lock(task_id), worker, takes=takes) is not None:
         endings.fail(task_id, error)
 
 

@@ -83,7 +83,8 @@ def test_values_arrive_with_their_types(tmp_path):
         ("DATABASE_URL", "mysql://u:p@host/db", "write postgres://user:password@host/name"),
         ("DATABASE_URL", "nonsense", "write postgres://user:password@host/name"),
         ("DATABASE_URL", "sqlite://:memory:", "must be a file"),
-        ("REDIS_URL", "redis://host", "not in this version"),
+        ("REDIS_URL", "redis://host", "need PostgreSQL; write DATABASE_URL=postgres://"),
+        ("REDIS_URL", "host:6379", "write redis://host:6379/0"),
         ("PILOTHOUSE_ENABLE_SHELL", "1", "not in this version"),
         ("PILOTHOUSE_VAR_DIR", "/dev/null/var", "cannot make the folder"),
     ],
@@ -95,6 +96,32 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(tmp_path, name, value, sa
     assert message.startswith(f"{name}: ")
     assert says in message
     assert "\n" not in message
+
+
+def test_a_redis_beside_postgresql_means_scale_out(tmp_path):
+    postgres = "postgres://u:p@host/name"
+    env = reading(tmp_path, DATABASE_URL=postgres, REDIS_URL="redis://host:6379/0")
+    assert env.conf.scale_out
+    assert not reading(tmp_path, DATABASE_URL=postgres).conf.scale_out
+    assert "host:6379" not in repr(env.conf), "a Redis URL may hold a password"
+
+
+def test_embedded_mode_never_imports_the_queue():
+    """In a fresh interpreter: a server and the commands, as far as imports go."""
+    program = (
+        "import sys, config.asgi, tasks.management.commands.run_task, tasks.management.commands.worker\n"
+        "print(sorted({'procrastinate', 'channels_redis', 'redis'} & set(sys.modules)))"
+    )
+    state = {"DATABASE_URL": "", "REDIS_URL": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **state},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_an_endpoint_without_a_model_is_refused(tmp_path):

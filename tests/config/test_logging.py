@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 from contextvars import copy_context
 
-from config.logging import TaskFilter
+from config.logging import BriefFilter, TaskFilter
 from tasks.logs import task_id
 
 
@@ -21,3 +21,11 @@ def test_a_line_of_a_run_carries_its_task_id():
 
 def test_a_line_outside_a_run_carries_none():
     assert line() == "tasks.runner hello"
+
+
+def test_a_lost_server_is_one_line():
+    record = logging.LogRecord("channels_redis.pubsub", logging.ERROR, "", 0, "Lost", None, None)
+    error = ConnectionError("refused")
+    record.exc_info = (ConnectionError, error, None)
+    assert BriefFilter().filter(record)
+    assert logging.Formatter("{message}", style="{").format(record) == "Lost: refused"

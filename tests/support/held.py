@@ -98,11 +98,11 @@ def _install() -> None:
 
     begin = starting.begin
 
-    async def gated_begin(task_id: Any, worker: str, models: wiring.Models) -> Any:
+    async def gated_begin(task_id: Any, *rest: Any, **options: Any) -> Any:
         task = await Task.objects.select_related("session__workspace").aget(pk=task_id)
         gate = Gate(Path(task.session.workspace.root), "begin")
         await asyncio.to_thread(gate.wait)
-        return await begin(task_id, worker, models)
+        return await begin(task_id, *rest, **options)
 
     starting.begin = gated_begin
     wiring.builtin_tools = _gated_tools  # type: ignore[attr-defined] # its own name for it

@@ -1,0 +1,100 @@
+"""A worker process: a runner that is fed by the queue, and its good end.
+
+On SIGTERM it takes no more jobs, lets running tools finish, gives its runs back (each in the
+transaction that makes another worker's job of it) and leaves. Whatever hangs, the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from contextlib import AsyncExitStack
+
+from procrastinate import App
+
+from tasks import dispatch
+from tasks.conf import conf
+from tasks.hub import hub
+from tasks.runner import Runner, worker_name
+from tasks.worker.connector import PatientConnector
+from tasks.worker.jobs import UPKEEP, jobs_for
+from tasks.worker.sweep import HEARTBEAT_SECONDS, STALLED_SECONDS, sweep_for_ever
+
+logger = logging.getLogger(__name__)
+
+CONCURRENCY = 200
+FETCH_SECONDS = 0.5
+"""How often to look for jobs nobody rang for: those that waited for their session's lock."""
+GRACE_SECONDS = 1.0
+LAST_SECONDS = 2.5
+"""After draining so much is left to everything else, as for a server."""
+
+
+async def serve(concurrency: int = CONCURRENCY) -> None:
+    """Until SIGTERM or Ctrl-C."""
+    stop = _signals()
+    async with AsyncExitStack() as held:
+        loop = asyncio.get_running_loop()
+        hub.attach(loop, conf().delta_flush_ms / 1000)
+        held.callback(hub.detach)
+        runner = Runner(worker_name(), jobs=True)
+        app = App(connector=PatientConnector())
+        app.add_tasks_from(jobs_for(runner), namespace="")
+        await held.enter_async_context(app.open_async())
+        await runner.start()
+        work = [
+            loop.create_task(_work(app, dispatch.QUEUE, concurrency), name="runs"),
+            loop.create_task(_work(app, UPKEEP, 1), name="upkeep"),
+            loop.create_task(sweep_for_ever(app), name="sweep"),
+        ]
+        logger.info("Worker %s takes up to %d runs.", runner.worker, concurrency)
+        ended = loop.create_task(stop.wait(), name="stop")
+        await asyncio.wait({ended, *work}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        await _stop(runner, work)
+
+
+async def _work(app: App, queue: str, concurrency: int) -> None:
+    await app.run_worker_async(
+        queues=[queue],
+        name=queue,
+        concurrency=concurrency,
+        fetch_job_polling_interval=FETCH_SECONDS,
+        shutdown_graceful_timeout=conf().drain_seconds + GRACE_SECONDS,
+        install_signal_handlers=False,
+        update_heartbeat_interval=HEARTBEAT_SECONDS,
+        stalled_worker_timeout=STALLED_SECONDS,
+    )
+
+
+async def _stop(runner: Runner, work: list[asyncio.Task[None]]) -> None:
+    _exit_after(conf().drain_seconds + LAST_SECONDS)
+    for task in work:
+        task.cancel()  # a queue worker that is cancelled waits for its jobs
+    await runner.drain(conf().drain_seconds)
+    for outcome in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            logger.error("A part of the worker broke.", exc_info=outcome)
+
+
+def _signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _exit_after(seconds: float) -> None:
+    """The last resort against a tool or a library that will not end."""
+
+    def end() -> None:
+        logger.critical("Not everything ended within %s s: leaving", seconds)
+        logging.shutdown()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
