@@ -61,7 +61,7 @@ lint: deps ## ruff and import contracts
 	$(BIN)/lint-imports
 
 types: deps ## mypy, strict
-	$(BIN)/mypy manage.py agent config streaming tasks tests
+	$(BIN)/mypy manage.py verify_export.py agent config streaming tasks tests
 
 check: lint types ## everything that CI asks: format, lint, imports, types, migrations, tests
 	$(BIN)/python manage.py makemigrations --check --dry-run

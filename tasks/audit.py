@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -94,11 +94,24 @@ def record(change: Change) -> AuditEntry:
 
 def link(previous_hash: str, entry: AuditEntry) -> str:
     """The entry's hash; the module's docstring defines it."""
-    time = entry.created_at.astimezone(UTC).isoformat(timespec="milliseconds")
-    fields = (entry.by, entry.action, entry.object_type, entry.object_id)
-    texts = ",".join(canonical_json(text) for text in (time.replace("+00:00", "Z"), *fields))
+    texts = ",".join(_texts(entry).values())
     message = f"{previous_hash or FIRST_PREVIOUS_HASH}[{entry.sequence},{texts},{entry.details}]"
     return hmac.digest(conf().audit_key, message.encode(), "sha256").hex()
+
+
+def line(entry: AuditEntry) -> bytes:
+    """The entry as a line of JSON; every text stands in it as it was hashed."""
+    fields = {"sequence": str(entry.sequence), **_texts(entry)}
+    fields |= {"details": entry.details, "hash": canonical_json(entry.hash)}
+    return ("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}\n").encode()
+
+
+def _texts(entry: AuditEntry) -> dict[str, str]:
+    time = entry.created_at.astimezone(UTC).isoformat(timespec="milliseconds")
+    names = ("by", "action", "object_type", "object_id")
+    fields = {"created_at": time.replace("+00:00", "Z")}
+    fields |= {name: getattr(entry, name) for name in names}
+    return {name: canonical_json(text) for name, text in fields.items()}
 
 
 def masked(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,15 +145,14 @@ def verify() -> AuditChain:
     """Follow the chain to its head. An entry that is added meanwhile is followed, too."""
     chain = AuditChain()
     while True:
-        last_sequence, last_hash = _head()
+        last_sequence, last_hash = head()
         before = chain.sequence
-        found = AuditEntry.objects.filter(sequence__gt=before) if before else AuditEntry.objects
-        for entry in found.order_by("sequence").iterator(CHUNK):
+        for entry in stream(before or None):
             chain = follow(chain, entry)
             if chain.problem:
                 return chain
         if chain.sequence == before:
-            return _ended(chain, last_sequence, last_hash)
+            return ended(chain, last_sequence, last_hash)
 
 
 def follow(chain: AuditChain, entry: AuditEntry) -> AuditChain:
@@ -154,12 +166,22 @@ def follow(chain: AuditChain, entry: AuditEntry) -> AuditChain:
     return AuditChain(sequence=entry.sequence, hash=entry.hash)
 
 
-def _head() -> tuple[int, str]:
+def stream(after: int | None = None) -> Iterator[AuditEntry]:
+    """All entries in order of sequence, or those behind `after`; however many there are."""
+    found = AuditEntry.objects.order_by("sequence")
+    if after is not None:
+        found = found.filter(sequence__gt=after)
+    return found.iterator(CHUNK)
+
+
+def head() -> tuple[int, str]:
+    """Where the chain ends."""
     found = AuditHead.objects.filter(pk=1).values_list("last_sequence", "last_hash").first()
     return found or (0, "")
 
 
-def _ended(chain: AuditChain, last_sequence: int, last_hash: str) -> AuditChain:
+def ended(chain: AuditChain, last_sequence: int, last_hash: str) -> AuditChain:
+    """Nothing follows in the table: the head must agree."""
     if last_sequence > chain.sequence:
         return _broken(chain, f"entry {chain.sequence + 1} is missing at the end")
     if last_sequence < chain.sequence:

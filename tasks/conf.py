@@ -21,6 +21,8 @@ class Conf:
     workspaces_dir: Path
     secrets_key: bytes = field(default=b"", repr=False)
     """Seals the keys of model profiles: 32 bytes."""
+    signing_key: bytes = field(default=b"", repr=False)
+    """Ed25519 seed that signs exports: 32 bytes."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The whole environment and `.env`: model profiles may name a key in it."""
     public_url: str = "http://127.0.0.1:8000"

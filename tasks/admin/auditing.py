@@ -6,15 +6,18 @@ import json
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from tasks import audit
+from tasks import audit, exports
 from tasks.admin import words
-from tasks.admin.base import EvidenceAdmin
+from tasks.admin.base import EvidenceAdmin, by
+from tasks.api.exports import attachment
 from tasks.models import AuditEntry
 
 _CHECK = "admin_audit_check"
@@ -49,13 +52,14 @@ class AuditEntryAdmin(EvidenceAdmin):
         view = self.admin_site.admin_view
         return [
             path("check/", view(self.check_chain), name="tasks_auditentry_check"),
+            path("signed/", view(self.signed), name="tasks_auditentry_signed"),
             *super().get_urls(),
         ]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        ours = {"check": request.session.get(_CHECK)}
+        ours = {"check": request.session.get(_CHECK), "public_key": exports.public_key()}
         return super().changelist_view(request, {**(extra_context or {}), **ours})
 
     def check_chain(self, request: HttpRequest) -> HttpResponse:
@@ -69,6 +73,12 @@ class AuditEntryAdmin(EvidenceAdmin):
                 "at": f"{timezone.now():%d %b %Y %H:%M:%S} UTC",
             }
         return HttpResponseRedirect(reverse("admin:tasks_auditentry_changelist"))
+
+    def signed(self, request: HttpRequest) -> HttpResponseBase:
+        """The whole audit, for somebody who has no key of ours."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return attachment(exports.of_audit(by(request)))
 
     @admin.display(description="what")
     def what(self, entry: AuditEntry) -> str:

@@ -65,6 +65,11 @@ class EvidenceAdmin(FastAdmin):
         return False
 
 
+def by(request: HttpRequest) -> str:
+    """Who does it, as the audit names them."""
+    return str(request.user.get_username())
+
+
 def as_uuid(text: object) -> UUID | None:
     try:
         return UUID(str(text).strip())

@@ -7,16 +7,21 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from tasks import exports
 from tasks.admin import words
-from tasks.admin.base import EvidenceAdmin, link, listing
+from tasks.admin.base import EvidenceAdmin, by, link, listing
+from tasks.api.exports import attachment
 from tasks.models import Artifact, Session, Task
 
 
 @admin.register(Session)
 class SessionAdmin(EvidenceAdmin):
+    change_form_template = "admin/tasks/session/change_form.html"
     list_display = [
         "name",
         "owner",
@@ -49,6 +54,15 @@ class SessionAdmin(EvidenceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         related = ("owner", "workspace", "forked_from")
         return super().get_queryset(request).select_related(*related)
+
+    def get_urls(self) -> list[URLPattern]:
+        signed = self.admin_site.admin_view(self.signed)
+        own = [path("<path:object_id>/signed/", signed, name="tasks_session_signed")]
+        return own + super().get_urls()
+
+    def signed(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """The logs of all its tasks, signed; also of a deleted session."""
+        return attachment(exports.of_session(self.row(request, object_id), by(request)))
 
     @admin.display(description="title", ordering="title")
     def name(self, session: Session) -> str:

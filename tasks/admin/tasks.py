@@ -21,10 +21,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from agent.text import cut
-from tasks import chain, events
+from tasks import chain, events, exports
 from tasks.admin import words
-from tasks.admin.base import EvidenceAdmin, badge, link
+from tasks.admin.base import EvidenceAdmin, badge, by, link
 from tasks.admin.timeline import KINDS, timeline
+from tasks.api.exports import attachment
 from tasks.models import Task
 
 STATES = {
@@ -75,6 +76,7 @@ class TaskAdmin(EvidenceAdmin):
         own = [
             path("<path:object_id>/check/", view(self.check_chain), name="tasks_task_check"),
             path("<path:object_id>/export/", view(self.export), name="tasks_task_export"),
+            path("<path:object_id>/signed/", view(self.signed), name="tasks_task_signed"),
         ]
         return own + super().get_urls()
 
@@ -123,6 +125,10 @@ class TaskAdmin(EvidenceAdmin):
         response = StreamingHttpResponse(_lines(task), content_type="application/jsonl")
         response["Content-Disposition"] = f'attachment; filename="task-{task.pk}.jsonl"'
         return response
+
+    def signed(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """The same with a signature, for somebody who has no key of ours."""
+        return attachment(exports.of_task(self.row(request, object_id), by(request)))
 
     # ── columns ───────────────────────────────────────────────────────────────────────────────
 
@@ -224,17 +230,8 @@ async def _lines(task: Task) -> AsyncIterator[bytes]:
     """Page by page: a long log needs no memory, and no thread while its reader is slow."""
     after = 0
     while rows := await sync_to_async(events.page)(task.pk, after, EXPORTED):
-        yield b"".join(_line(row) for row in rows)
+        yield b"".join(exports.line(row) for row in rows)
         after = rows[-1].sequence
-
-
-def _line(row: events.Row) -> bytes:
-    """`payload` stands in it character by character as it was hashed; see `tasks.events`."""
-    return (
-        f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
-        f'"task_id":"{row.task_id}","created_at":"{events.wire_time(row.created_at)}",'
-        f'"payload":{row.payload},"hash":"{row.hash}"}}\n'
-    ).encode()
 
 
 def _number(text: str | None) -> int | None:

@@ -17,6 +17,7 @@ from tasks.api import (
     artifacts,
     chat,
     errors,
+    exports,
     health,
     models,
     sessions,
@@ -39,9 +40,11 @@ api = NinjaAPI(
 errors.install(api)
 api.add_router("/tasks", tasks.router)
 api.add_router("/tasks", artifacts.of_task)
+api.add_router("/tasks", exports.of_task)
 api.add_router("/artifacts", artifacts.router)
 api.add_router("/approvals", approvals.router)
 api.add_router("/sessions", sessions.router)
+api.add_router("/sessions", exports.of_session)
 api.add_router("/workspaces", sessions.workspaces)
 api.add_router("/models", models.router)
 api.add_router("/usage", usage.router)

@@ -14,7 +14,7 @@ from ninja import Router
 from tasks import access, artifacts
 from tasks.api.edge import who
 from tasks.api.schemas import ArtifactList, ArtifactOut, answers
-from tasks.artifacts import Download
+from tasks.downloads import Blocks
 from tasks.models import Artifact
 
 SMALL_BYTES = 1024 * 1024
@@ -41,7 +41,7 @@ async def download(request: HttpRequest, artifact_id: str) -> HttpResponseBase:
     headers = _headers(artifact)
     if artifact.size <= SMALL_BYTES:
         return HttpResponse(await asyncio.to_thread(opened.read), headers=headers)
-    return StreamingHttpResponse(_Blocks(opened), headers=headers)
+    return StreamingHttpResponse(Blocks(opened.blocks(), opened.source.close), headers=headers)
 
 
 def _headers(artifact: Artifact) -> dict[str, str]:
@@ -52,20 +52,3 @@ def _headers(artifact: Artifact) -> dict[str, str]:
         "Content-Disposition": str(content_disposition_header(True, name)),
         "Cache-Control": "private, no-store",
     }
-
-
-class _Blocks:
-    """A file's blocks for the event loop. Django closes it when the reader has left, too."""
-
-    def __init__(self, opened: Download) -> None:
-        self._blocks = opened.blocks()
-        self.close = opened.source.close
-
-    def __aiter__(self) -> _Blocks:
-        return self
-
-    async def __anext__(self) -> bytes:
-        block = await asyncio.to_thread(next, self._blocks, b"")
-        if not block:
-            raise StopAsyncIteration
-        return block

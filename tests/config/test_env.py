@@ -25,6 +25,7 @@ def test_an_empty_environment_gives_the_defaults(tmp_path):
         var_dir=tmp_path / "var",
         audit_key=bytes.fromhex((tmp_path / "var/audit.key").read_text()),
         secrets_key=bytes.fromhex((tmp_path / "var/secrets.key").read_text()),
+        signing_key=bytes.fromhex((tmp_path / "var/signing.key").read_text()),
         workspaces_dir=tmp_path / "var/workspaces",
     )
     assert env.conf == expected
