@@ -42,7 +42,7 @@ class TaskRequest:
     """Files of the workspace that the goal is about, as paths in it."""
     limits: dict[str, float] | None = None
     model_profile_id: UUID | None = None
-    """None: the session's."""
+    """None: the session's. A session that begins with the task keeps it."""
     idempotency_key: str = ""
     body_digest: str = ""
     worker: str = ""
@@ -210,6 +210,7 @@ def _session(request: TaskRequest) -> Session:
         owner_id=request.owner_id,
         workspace=workspace_of(request),
         title=title_of(request.goal),
+        model_profile_id=request.model_profile_id,
     )
 
 

@@ -6,13 +6,15 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from tasks import signin
-from tasks.pages import artifact, views
+from tasks.pages import artifact, paper, views
 from tasks.pages.accounts import SignIn
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("tasks.api")),
     path("", views.home, name="home"),
     path("c/<str:session_id>", views.conversation, name="conversation"),
+    path("c/<str:session_id>/export.md", paper.export, {"form": "md"}, name="export-md"),
+    path("c/<str:session_id>/export.html", paper.export, {"form": "html"}, name="export-html"),
     path("artifacts/<str:artifact_id>/view", artifact.view, name="artifact"),
     path("inbox", views.inbox, name="inbox"),
     path("settings", views.preferences, name="settings"),

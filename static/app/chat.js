@@ -23,7 +23,7 @@ const attend = attention(boot.urls.static);
 
 const compose = composer(
   { form: $("compose"), text: $("say"), when: $("when"), stop: $("stop"), send: $("send"), problem: $("problem"), queue: $("queue") },
-  { session: session?.id, workspace: () => $("workspace")?.value || boot.workspaces[0]?.id, onSent: sent, announce },
+  { session: session?.id, workspace: () => $("workspace")?.value || boot.workspaces[0]?.id, model: () => $("model")?.value, onSent: sent, announce },
 );
 const list = sessionList(
   { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions"), archive: $("archive") },
@@ -103,7 +103,8 @@ function conversation() {
     panel.force();
     if (openTasks(store.state).length && !document.hidden) panel.draw(store.state);
   }, 1000);
-  titleParts(ctx);
+  titleParts();
+  modelParts();
   keys({ press: (node, key) => cardOf(ctx, node)?.press(key) ?? false, cards: openCards, stop: () => compose.stop() });
   compose.draw(store.state);
   line.wake();
@@ -152,7 +153,9 @@ function context() {
       toast((await copied(text)) ? t("Copied.") : t("This browser does not let the page copy."));
     },
     resend: (goal) => compose.fill(goal),
-    retry: (task, pressed) => quietly(pressed, async () => sent(await post(`/api/tasks/${task.id}/retry`), false)),
+    models: boot.models,
+    exportOf: (task) => `/c/${session.id}/export.md?task=${task.id}`,
+    retry: (task, pressed, model) => quietly(pressed, async () => sent(await post(`/api/tasks/${task.id}/retry`, model ? { model } : {}), false)),
     fork: (task) =>
       quietly(null, async () => {
         const made = await post(`/api/sessions/${session.id}/fork`, { task_id: task.id, sequence: task.sequence });
@@ -190,8 +193,8 @@ function restorePlace(thread) {
 function titleParts() {
   const title = $("title");
   attend.name(session.title);
-  if (!session.can_write) return;
   menu($("menu-button"), $("menu"));
+  if (!session.can_write) return;
   $("menu-rename").addEventListener("click", () => rename(title));
   $("menu-archive").addEventListener("click", () =>
     quietly(null, async () => {
@@ -200,6 +203,22 @@ function titleParts() {
     }),
   );
   $("menu-delete").addEventListener("click", () => remove(title.textContent));
+}
+
+/** The session's model, from its next run on. What was chosen stands until the server refuses it. */
+function modelParts() {
+  const select = $("model");
+  let before = select?.value;
+  select?.addEventListener("change", () =>
+    quietly(select, async () => {
+      const wanted = select.value;
+      select.value = before;
+      const changed = await api("PATCH", `/api/sessions/${session.id}`, { model_profile_id: wanted || null });
+      before = select.value = changed.model_profile_id ?? "";
+      $("model-name").textContent = boot.models.find(({ id }) => id === before)?.name ?? boot.model.default;
+      announce(t("Model: {name}", { name: $("model-name").textContent }));
+    }),
+  );
 }
 
 async function remove(name) {

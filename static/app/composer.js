@@ -5,7 +5,7 @@ import { h, iconButton, reconcile } from "./dom.js";
 import { currentTask, pendingOf, queuedTasks, unread } from "./model.js";
 import { t } from "./text.js";
 
-/** `parts`: {form, text, when, stop, send, problem, queue}; `ctx`: {session, workspace(), onSent(created), announce}. */
+/** `parts`: {form, text, when, stop, send, problem, queue}; `ctx`: {session, workspace(), model(), onSent(created), announce}. */
 export function composer(parts, ctx) {
   const { form, text } = parts;
   const kept = draftOf(ctx.session ?? "new");
@@ -57,7 +57,9 @@ export function composer(parts, ctx) {
   }
 
   function goalBody(goal) {
-    return ctx.session ? { goal, session_id: ctx.session, when_busy: "queue" } : { goal, workspace_id: ctx.workspace() };
+    if (ctx.session) return { goal, session_id: ctx.session, when_busy: "queue" };
+    const model = ctx.model();
+    return { goal, workspace_id: ctx.workspace(), ...(model ? { model } : {}) };
   }
 
   function deliver(path, body) {

@@ -27,7 +27,14 @@ function failed(task, ctx) {
   const { code = "", message = "", hint = "" } = task.error ?? {};
   const missing = code === "no_model";
   const title = missing ? t("No model is set up") : t("It could not go on");
-  return note("fail", missing ? "chip" : "cross", title, [message, hint, keptWords(task)], [retryButton(task, ctx, t("Retry"))]);
+  return note("fail", missing ? "chip" : "cross", title, [message, hint, keptWords(task)], [retryButton(task, ctx, t("Retry")), ...otherModel(task, ctx)]);
+}
+
+/** A retry may ask another model; the session's stays. */
+function otherModel(task, ctx) {
+  if (!ctx.canWrite || !ctx.models.length) return [];
+  const select = h("select", { class: "input", "aria-label": t("Model for the retry") }, ctx.models.map(({ id, name }) => h("option", { value: id }, name)));
+  return [button(t("Retry with"), { kind: "btn--small", onclick: (event) => ctx.retry(task, event.currentTarget, select.value) }), select];
 }
 
 function keptWords(task) {

@@ -266,7 +266,8 @@ function footOf(task, ctx) {
   const copy = quiet("copy", t("Copy"), () => ctx.copy(task.finalAnswer ?? ""));
   const fork = quiet("fork", t("Fork"), () => ctx.fork(task));
   const again = quiet("pencil", t("Edit and resend"), () => ctx.resend(task.goal));
-  const tools = [task.finalAnswer ? copy : null, ctx.canWrite ? again : null, ctx.canWrite ? fork : null];
+  const paper = h("a", { class: "btn btn--quiet btn--small", href: ctx.exportOf(task), download: "" }, glyph("down"), t("Export"));
+  const tools = [task.finalAnswer ? copy : null, paper, ctx.canWrite ? again : null, ctx.canWrite ? fork : null];
   return h(
     "div",
     { class: "entry entry--bare" },

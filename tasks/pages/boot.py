@@ -15,11 +15,12 @@ from tasks import access, wiring, words
 from tasks.access import Principal
 from tasks.conf import Conf, conf
 from tasks.events import wire_time
-from tasks.models import Member, Session, Workspace
+from tasks.models import Member, ModelProfile, Session, Workspace
 from tasks.service import MAX_GOAL_CHARS
 from tasks.templatetags.pages import THEMES
 
 MAX_WORKSPACES = 200
+MAX_MODELS = 200
 
 
 def reader_of(request: HttpRequest) -> Principal:
@@ -43,6 +44,7 @@ def boot(request: HttpRequest, session: Session | None = None) -> dict[str, Any]
         "theme": _theme(request),
         "strings": words.js_strings(),
         "model": _model(session),
+        "models": _models(),
         "mode": configuration.mode,
         "limits": _limits(configuration),
         "workspaces": roles.workspaces(),
@@ -102,7 +104,14 @@ def _theme(request: HttpRequest) -> str:
 def _model(session: Session | None) -> dict[str, Any]:
     """Which model a task of now would ask."""
     name, demo = wiring.in_force(None if session is None else session.model_profile)
-    return {"name": name, "demo": demo, "configured": bool(name)}
+    default = name if session is None or session.model_profile is None else wiring.in_force()[0]
+    return {"name": name, "demo": demo, "configured": bool(name), "default": default}
+
+
+def _models() -> list[dict[str, str]]:
+    """What a session may be switched to."""
+    rows = ModelProfile.objects.order_by("name").values_list("pk", "name")[:MAX_MODELS]
+    return [{"id": str(pk), "name": name} for pk, name in rows]
 
 
 def _limits(configuration: Conf) -> dict[str, Any]:
@@ -128,6 +137,7 @@ def _session(session: Session, roles: _Roles) -> dict[str, Any]:
         "workspace": _workspace(session.workspace, role),
         "owner": session.owner.get_username(),
         "archived": session.archived,
+        "model_profile_id": str(session.model_profile_id) if session.model_profile_id else None,
         **roles.rights(role),
         "last_position": session.last_position,
         "forked_from": forked,

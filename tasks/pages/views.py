@@ -34,7 +34,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @never_cache
 @login_required
 def conversation(request: HttpRequest, session_id: str) -> HttpResponse:
-    session = _session(request, session_id)
+    session = session_of(request, session_id)
     return render(request, "app/chat.html", {"boot": boot(request, session), "session": session})
 
 
@@ -80,7 +80,7 @@ def _own_path(target: str) -> str:
     return target if safe and parts.path.startswith("/") else "/"
 
 
-def _session(request: HttpRequest, session_id: str) -> Session:
+def session_of(request: HttpRequest, session_id: str) -> Session:
     try:
         return access.find_session(reader_of(request), session_id)
     except NotFound as error:

@@ -27,6 +27,13 @@ def in_scripts(folder: Path = ROOT / "static/app") -> set[str]:
     return found
 
 
+def in_python(folder: Path = ROOT / "tasks/pages") -> set[str]:
+    found: set[str] = set()
+    for file in folder.rglob("*.py"):
+        found |= set(re.findall(r'\bsay\(\s*"((?:[^"\\]|\\.)*)"', file.read_text("utf-8")))
+    return found
+
+
 def said(script: str) -> Iterator[str]:
     for call in CALL.finditer(script):
         arguments = list(_arguments(script, call.end()))

@@ -23,7 +23,7 @@ from tasks import words
 from tasks.conf import conf
 from tests.support.people import House, make_house
 from tests.support.rows import make_session, make_user
-from tests.support.words import in_scripts, in_templates, said
+from tests.support.words import in_python, in_scripts, in_templates, said
 
 pytestmark = pytest.mark.django_db
 
@@ -153,11 +153,14 @@ def test_the_boot_object_has_what_the_page_documents(house: House) -> None:
 @pytest.mark.parametrize(
     ("changes", "model"),
     [
-        ({}, {"name": "", "demo": False, "configured": False}),
-        ({"demo_model": True}, {"name": "demo", "demo": True, "configured": True}),
+        ({}, {"name": "", "demo": False, "configured": False, "default": ""}),
+        (
+            {"demo_model": True},
+            {"name": "demo", "demo": True, "configured": True, "default": "demo"},
+        ),
         (
             {"demo_model": True, "llm_base_url": "http://127.0.0.1:9/v1", "llm_model": "m"},
-            {"name": "m", "demo": False, "configured": True},
+            {"name": "m", "demo": False, "configured": True, "default": "m"},
         ),
     ],
 )
@@ -360,7 +363,7 @@ def test_values_in_words_are_escaped() -> None:
 
 
 def test_every_word_of_the_pages_is_there_in_chinese() -> None:
-    said = in_templates() | in_scripts()
+    said = in_templates() | in_scripts() | in_python()
     catalogue = words.catalogue("zh-Hans")
     assert len(said) > 100
     assert sorted(said - catalogue.keys()) == [], "locale/zh_Hans.json lacks these"
