@@ -17,6 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("c/<str:session_id>/export.html", paper.export, {"form": "html"}, name="export-html"),
     path("artifacts/<str:artifact_id>/view", artifact.view, name="artifact"),
     path("inbox", views.inbox, name="inbox"),
+    path("workspaces/<str:workspace_id>", views.people, name="people"),
     path("settings", views.preferences, name="settings"),
     path("language", views.choose_language, name="language"),
     path("sign-in", SignIn.as_view(), name="sign-in-form"),

@@ -12,6 +12,7 @@ from tasks.access.identity import identify, identify_now, principal_of, still_va
 from tasks.access.principal import SAFE_METHODS, SCOPES, Principal
 from tasks.access.reach import (
     APPROVERS,
+    OWNER_ONLY,
     WRITERS,
     decidable_approval,
     find,
@@ -36,6 +37,7 @@ from tasks.access.tokens import TOKEN_USED_EVERY, digest_of, issue_token, revoke
 
 __all__ = [
     "APPROVERS",
+    "OWNER_ONLY",
     "SAFE_METHODS",
     "SCOPES",
     "TOKEN_USED_EVERY",

@@ -23,6 +23,8 @@ from tasks.models import Approval, Member, Session, Task, Workspace
 Roles = Collection[str]
 EVERY_ROLE = frozenset(Member.Role)
 WRITERS = frozenset({Member.Role.MEMBER, Member.Role.APPROVER})
+OWNER_ONLY: frozenset[str] = frozenset()
+"""No role but the owner of the session or of its workspace."""
 APPROVERS = frozenset({Member.Role.APPROVER})
 
 Row = TypeVar("Row", bound=Model)

@@ -13,7 +13,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from tasks import access, workspaces
+from tasks import access, members, workspaces
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge
 from tasks.admin.editing import AuditedAdmin
@@ -77,6 +77,10 @@ class WorkspaceAdmin(AuditedAdmin):
     date_hierarchy = "created_at"
     autocomplete_fields = ["owner"]
     fields = ["name", "owner", "root", "instructions"]
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        super().save_formset(request, form, formset, change)
+        members.reclaim(form.instance, request.user.get_username())
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request).select_related("owner")

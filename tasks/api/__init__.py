@@ -24,6 +24,7 @@ from tasks.api import (
     tasks,
     tokens,
     usage,
+    workspaces,
 )
 from tasks.api.edge import Identity, JsonParser, JsonRenderer
 
@@ -45,7 +46,7 @@ api.add_router("/artifacts", artifacts.router)
 api.add_router("/approvals", approvals.router)
 api.add_router("/sessions", sessions.router)
 api.add_router("/sessions", exports.of_session)
-api.add_router("/workspaces", sessions.workspaces)
+api.add_router("/workspaces", workspaces.router)
 api.add_router("/models", models.router)
 api.add_router("/usage", usage.router)
 api.add_router("/tokens", tokens.router)

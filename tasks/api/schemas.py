@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from django.contrib.auth.models import User
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from tasks import profiles, quorum
@@ -385,6 +386,10 @@ class SessionPatch(Strict):
     """Which model its tasks ask; null: the default one."""
 
 
+class HandOverIn(Strict):
+    username: str
+
+
 class ForkIn(Strict):
     task_id: str
     sequence: int = Field(ge=1, le=2**63 - 1)
@@ -469,6 +474,27 @@ class RunningOut(BaseModel):
 class RunningList(BaseModel):
     items: Sequence[RunningOut]
     next: str | None = None
+
+
+class MemberIn(Strict):
+    role: Literal["viewer", "member", "approver"]
+
+
+class MemberOut(BaseModel):
+    username: str
+    name: str
+    role: str
+    """owner, approver, member or viewer"""
+
+    @classmethod
+    def of(cls, user: User, role: str) -> MemberOut:
+        username = user.get_username()
+        return cls(username=username, name=user.get_full_name() or username, role=role)
+
+
+class MemberList(BaseModel):
+    items: Sequence[MemberOut]
+    next: str | None
 
 
 class WorkspaceOut(BaseModel):

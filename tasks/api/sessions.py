@@ -1,4 +1,4 @@
-"""Sessions over HTTP, their events, and the workspaces in which they may begin."""
+"""Sessions over HTTP, and their events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, events, profiles, service, standing
-from tasks.access import Principal
+from tasks import access, events, members, profiles, service, standing
+from tasks.access import OWNER_ONLY, Principal
 from tasks.api import paging
 from tasks.api.edge import who
 from tasks.api.errors import raw
@@ -20,21 +20,19 @@ from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit, Number
 from tasks.api.schemas import (
     EventList,
     ForkIn,
+    HandOverIn,
     RunningList,
     RunningOut,
     SessionIn,
     SessionList,
     SessionOut,
     SessionPatch,
-    WorkspaceList,
-    WorkspaceOut,
     answers,
 )
 from tasks.errors import Invalid, NotFound
-from tasks.models import Member, ModelProfile, Session, Task, Workspace
+from tasks.models import ModelProfile, Session, Task, Workspace
 
 router = Router(tags=["sessions"])
-workspaces = Router(tags=["workspaces"])
 
 
 @router.post("", response=answers(201, SessionOut, 404))
@@ -63,11 +61,16 @@ async def list_sessions(
     request: HttpRequest,
     archived: Annotated[bool, Query()] = False,
     q: Annotated[str, Query(max_length=200)] = "",
+    workspace_id: Annotated[str | None, Query()] = None,
     cursor: Cursor = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> SessionList:
     """The sessions that you may see, the last active first; `q` looks into titles, goals, answers."""
-    rows = access.visible_sessions(who(request)).filter(archived=archived)
+    principal = who(request)
+    rows = access.visible_sessions(principal).filter(archived=archived)
+    if workspace_id is not None:
+        find = sync_to_async(access.find_workspace)
+        rows = rows.filter(workspace=await find(principal, workspace_id))
     if q.strip():
         rows = rows.filter(_says(q.strip()))
     return await sync_to_async(_list)(rows, cursor, limit)
@@ -131,6 +134,21 @@ async def delete_session(request: HttpRequest, session_id: str) -> Status[Any]:
     return Status(204, None)
 
 
+@router.post("/{session_id}/handover", response=answers(200, SessionOut, 404))
+async def hand_over_session(
+    request: HttpRequest, session_id: str, payload: HandOverIn
+) -> SessionOut:
+    """It becomes a colleague's who may work in its workspace. Its owner may, and the workspace's."""
+    return await sync_to_async(_hand_over)(who(request), session_id, payload.username)
+
+
+def _hand_over(principal: Principal, session_id: str, username: str) -> SessionOut:
+    session = access.find_session(principal, session_id, OWNER_ONLY)
+    members.hand_over(session.pk, username, principal.username)
+    session.refresh_from_db()
+    return SessionOut.of(session, standing.of_session(session))
+
+
 @router.post("/{session_id}/fork", response=answers(201, SessionOut, 404))
 async def fork_session(request: HttpRequest, session_id: str, payload: ForkIn) -> Status[Any]:
     """A new session of yours that goes on from an event of this one. Nothing is copied."""
@@ -184,24 +202,3 @@ async def _read(principal: Principal, session_id: object) -> SessionOut:
 def _card(principal: Principal, session_id: object) -> SessionOut:
     session = access.find_session(principal, session_id)
     return SessionOut.of(session, standing.of_session(session))
-
-
-@workspaces.get("", response=answers(200, WorkspaceList))
-async def list_workspaces(
-    request: HttpRequest, cursor: Cursor = None, limit: Limit = DEFAULT_LIMIT
-) -> WorkspaceList:
-    """The workspaces that you own or are a member of."""
-    principal = who(request)
-    rows = access.visible_workspaces(principal)
-    items, following = await sync_to_async(paging.page)(rows, "created_at", cursor, limit)
-    memberships = Member.objects.filter(user_id=principal.user_id, workspace__in=items)
-    roles = {member.workspace_id: member.role async for member in memberships}
-    return WorkspaceList(
-        items=[
-            WorkspaceOut.of(
-                row, "owner" if row.owner_id == principal.user_id else str(roles[row.pk])
-            )
-            for row in items
-        ],
-        next=following,
-    )

@@ -49,6 +49,21 @@ def inbox(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 @login_required
+def people(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """Who is in a workspace, and whose its sessions are; the page asks the API for both."""
+    reader = reader_of(request)
+    try:
+        workspace = access.find_workspace(reader, workspace_id)
+    except NotFound as error:
+        raise Http404(error.message) from error
+    owns = workspace.owner_id == reader.user_id
+    context = {"boot": boot(request), "workspace": workspace, "owns": owns}
+    return render(request, "app/people.html", context)
+
+
+@require_safe
+@never_cache
+@login_required
 def preferences(request: HttpRequest) -> HttpResponse:
     """Display, language, workspaces, tokens, and the policy in force."""
     context: dict[str, Any] = {"boot": boot(request), "policy": policy_in_force()}

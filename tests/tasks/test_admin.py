@@ -585,6 +585,7 @@ def test_a_workspace_is_registered_by_the_same_rules(admin, tmp_path):
 
 def test_members_are_audited(admin, house):
     member = Member.objects.get(user=house.vera)
+    left = make_session(house.workspace, owner=house.bob)
     values = {
         "name": "desk",
         "instructions": "Be brief.",
@@ -619,6 +620,8 @@ def test_members_are_audited(admin, house):
     assert told["workspace.member_changed"]["before"]["role"] == "viewer"
     assert told["workspace.member_changed"]["after"]["role"] == "approver"
     assert told["workspace.member_removed"]["before"]["user"] == house.bob.pk
+    left.refresh_from_db()
+    assert left.owner == house.alice
     assert audit.verify().problem == ""
 
 

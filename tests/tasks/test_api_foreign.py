@@ -46,6 +46,10 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("patch", "/api/sessions/{session_id}"): {"title": "mine now"},
     ("delete", "/api/sessions/{session_id}"): None,
     ("post", "/api/sessions/{session_id}/fork"): {"task_id": "{task_id}", "sequence": 1},
+    ("post", "/api/sessions/{session_id}/handover"): {"username": "charlie"},
+    ("get", "/api/workspaces/{workspace_id}/members"): None,
+    ("put", "/api/workspaces/{workspace_id}/members/{username}"): {"role": "approver"},
+    ("delete", "/api/workspaces/{workspace_id}/members/{username}"): None,
     ("get", "/api/sessions/{session_id}/events"): None,
     ("get", "/api/sessions/{session_id}/export"): None,
     ("get", "/api/sessions/{session_id}/stream"): None,
@@ -63,6 +67,7 @@ FIELDS: dict[tuple[str, str, str], Any] = {
     ("post", "/api/approvals/resolve", "approval_id"): {
         "results": [{"approval_id": "{approval_id}", **REPLY}]
     },
+    ("get", "/api/sessions", "workspace_id"): "workspace_id={workspace_id}",
     ("post", "/api/sessions", "workspace_id"): {"workspace_id": "{workspace_id}"},
     ("post", "/api/sessions/{own_session}/fork", "task_id"): {
         "task_id": "{task_id}",
@@ -76,7 +81,13 @@ FIELDS: dict[tuple[str, str, str], Any] = {
 }
 """Every id in a body or query, in a request that is valid otherwise."""
 
-PAGES = ("/c/{session_id}", "/artifacts/{artifact_id}/view")
+PAGES = (
+    "/c/{session_id}",
+    "/c/{session_id}/export.html",
+    "/c/{session_id}/export.md",
+    "/artifacts/{artifact_id}/view",
+    "/workspaces/{workspace_id}",
+)
 """Pages with an id: the same 404 page for all; who is not signed in is sent to do so."""
 NOT_OURS = ("/admin/", "/sign-in/{token}", "/api/{path}")
 """Django's admin judges by itself; a sign-in link is a secret, not an id; the last serves nothing."""
@@ -174,6 +185,7 @@ def theirs(house: House) -> dict[str, str]:
         "artifact_id": str(made_file(house).pk),
         "token_id": str(ApiToken.objects.get(user=house.alice).pk),
         "sequence": "1",
+        "username": "bob",
     }
 
 
@@ -190,7 +202,11 @@ def made_file(house: House) -> Artifact:
 
 def unknown() -> dict[str, str]:
     names = ("task_id", "session_id", "workspace_id", "approval_id", "artifact_id")
-    return {name: str(uuid4()) for name in names} | {"token_id": "999999", "sequence": "1"}
+    return {name: str(uuid4()) for name in names} | {
+        "token_id": "999999",
+        "sequence": "1",
+        "username": "bob",
+    }
 
 
 def fill(value: Any, ids: dict[str, str]) -> Any:
@@ -255,7 +271,7 @@ def test_a_foreign_page_is_the_page_of_what_does_not_exist(
         assert ask(Client(), "get", path, None, theirs)[0] == 302
     owner = Client()
     owner.force_login(house.alice)
-    assert [ask(owner, "get", path, None, theirs)[0] for path in PAGES] == [200, 200]
+    assert [ask(owner, "get", path, None, theirs)[0] for path in PAGES] == [200] * len(PAGES)
 
 
 def test_nobody_gets_nothing(house: House, theirs: dict[str, str]) -> None:

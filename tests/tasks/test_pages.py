@@ -27,7 +27,7 @@ from tests.support.words import in_python, in_scripts, in_templates, said
 
 pytestmark = pytest.mark.django_db
 
-PAGES = ("/", "/c/{session}", "/inbox", "/settings")
+PAGES = ("/", "/c/{session}", "/inbox", "/settings", "/workspaces/{workspace}")
 POLICY = (
     "default-src 'none'",
     "script-src 'self'",
@@ -85,7 +85,7 @@ class Inline(HTMLParser):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_for_who_is_signed_in(house: House, path: str) -> None:
-    path = path.format(session=house.session.pk)
+    path = path.format(session=house.session.pk, workspace=house.workspace.pk)
     answer = Client().get(path)
     assert (answer.status_code, answer["Location"]) == (302, f"/sign-in?next={path}")
     assert browser(house.alice).get(path).status_code == 200
@@ -204,7 +204,7 @@ def test_every_page_comes_with_the_strict_policy_and_nothing_inline(
     house: House, path: str
 ) -> None:
     client = Client() if "sign-in" in path or "admin" in path else browser(house.alice)
-    answer = client.get(path.format(session=house.session.pk))
+    answer = client.get(path.format(session=house.session.pk, workspace=house.workspace.pk))
     policy = answer["Content-Security-Policy"].split("; ")
 
     assert set(POLICY) <= set(policy)
