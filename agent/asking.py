@@ -38,8 +38,9 @@ from agent.events import (
     TaskFailed,
     ToolCallRequested,
 )
+from agent.judging import Judge
 from agent.messages import Block, Reasoning, Reply, Text, ToolCall
-from agent.policy import Policy
+from agent.policy import Decision
 from agent.providers import Model, ModelRequest, ToolDefinition
 from agent.room import Room
 from agent.text import cut
@@ -79,16 +80,15 @@ class ModelDesk:
         transcript: Transcript,
         *,
         models: Sequence[Model],
-        toolbox: Toolbox,
-        policy: Policy,
+        judge: Judge,
         system: Callable[[], str],
         retries: Retries,
         deadline: float,
     ) -> None:
         self._transcript = transcript
         self._model, *self._others = models
-        self._toolbox = toolbox
-        self._policy = policy
+        self._toolbox: Toolbox = judge.toolbox
+        self._judge = judge
         self._system = system
         self._retries = retries
         self._deadline = deadline
@@ -97,7 +97,7 @@ class ModelDesk:
         """Of the current model in the current step."""
         self._definitions = [
             ToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
-            for tool in toolbox.tools
+            for tool in judge.toolbox.tools
         ]
         self._room = Room(size_of_text(str(self._definitions)))
 
@@ -123,7 +123,7 @@ class ModelDesk:
             if isinstance(outcome, Reply):
                 self._room.learn(outcome.usage)
                 took = round((time.monotonic() - began) * 1000)
-                for event in self._reply_events(step, outcome, took):
+                for event in await self._reply_events(step, outcome, took):
                     yield event
                 return
             assert outcome is not None
@@ -244,10 +244,11 @@ class ModelDesk:
 
     # ── a reply as events ────────────────────────────────────────────────────────────────────
 
-    def _reply_events(self, step: int, reply: Reply, took: int) -> list[StoredEvent]:
+    async def _reply_events(self, step: int, reply: Reply, took: int) -> list[StoredEvent]:
         prices = self._model.prices
         given: set[str] = set()
-        events = [self._block_event(step, block, given) for block in reply.blocks]
+        await self._judge.refresh()
+        events = [await self._block_event(step, block, given) for block in reply.blocks]
         finished = ModelCallFinished(
             step=step,
             finish_reason=reply.finish_reason,
@@ -257,7 +258,7 @@ class ModelDesk:
         )
         return [*events, finished]
 
-    def _block_event(self, step: int, block: Block, given: set[str]) -> StoredEvent:
+    async def _block_event(self, step: int, block: Block, given: set[str]) -> StoredEvent:
         match block:
             case Text():
                 return AssistantMessageAdded(
@@ -268,19 +269,25 @@ class ModelDesk:
                     step=step, block_id=block.block_id, text=block.text, **_data(block)
                 )
             case ToolCall():
-                return self._requested(step, block, self._own_id(block.tool_call_id, given))
+                own_id = self._own_id(block.tool_call_id, given)
+                decision = await self._judge.decide(block.name, block.arguments)
+                return self._requested(step, block, own_id, decision)
 
-    def _requested(self, step: int, call: ToolCall, own_id: str) -> ToolCallRequested:
+    def _requested(
+        self, step: int, call: ToolCall, own_id: str, decision: Decision
+    ) -> ToolCallRequested:
         """Every call becomes an event, valid or not."""
         tool = self._toolbox.get(call.name)
-        capability = tool.capability if tool else ""
-        decision = self._policy.decide(capability, call.name)
         broken = call.arguments is None
         extra: dict[str, Any] = (
             {"raw_arguments": cut(call.raw_arguments, MAX_RAW_ARGUMENTS)} if broken else {}
         )
         if broken:
             extra["problem"] = call.problem
+        if decision.rule_id:
+            extra["rule_id"] = decision.rule_id
+        if len(decision.chain) > 1:
+            extra["chain"] = list(decision.chain)
         return ToolCallRequested(
             step=step,
             tool_call_id=own_id,
@@ -288,7 +295,7 @@ class ModelDesk:
             index=call.index,
             name=call.name,
             arguments=call.arguments,
-            capability=capability,
+            capability=tool.capability if tool else "",
             risk=tool.risk if tool else "low",
             decision=decision.decision,
             rule=decision.rule,

@@ -13,7 +13,6 @@ approval and a recovery after a crash take the same path:
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -30,10 +29,10 @@ from agent.events import (
     ToolCallStarted,
     ToolProgress,
 )
-from agent.policy import Policy
-from agent.toolbox import Preview, Toolbox, ToolContext
+from agent.judging import Judge
+from agent.policy import REPLY_SCOPES, Decision
+from agent.toolbox import Preview, Toolbox, arguments_digest
 from agent.transcript import REPEATED, Call, Transcript
-from agent.workspace import Workspace
 
 BEFORE_AN_ASK = (
     "\n\n[An earlier call of this reply waits for a person and has not run: "
@@ -47,12 +46,6 @@ READ_ACTIONS = frozenset({"read", "list"})
 def read_only(capability: str) -> bool:
     """Repeating it changes nothing."""
     return capability.rpartition(":")[2] in READ_ACTIONS
-
-
-def arguments_digest(name: str, arguments: dict[str, Any]) -> str:
-    """What an approval is bound to: SHA-256 of the JSON of [name, arguments] with sorted keys."""
-    body = msgspec.json.encode([name, arguments], order="sorted")
-    return hashlib.sha256(body).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +83,13 @@ class CallDesk:
         self,
         transcript: Transcript,
         *,
-        toolbox: Toolbox,
-        policy: Policy,
-        workspace: Workspace,
+        judge: Judge,
         repeat_limit: int,
         deadline: float,
     ) -> None:
         self._transcript = transcript
-        self._toolbox = toolbox
-        self._policy = policy
-        self._workspace = workspace
+        self._judge = judge
+        self._toolbox: Toolbox = judge.toolbox
         self._repeat_limit = repeat_limit
         self._deadline = deadline
         """Event-loop time at which the task's seconds are used up."""
@@ -107,10 +97,12 @@ class CallDesk:
     async def act(self) -> AsyncGenerator[AgentEvent, None]:
         """Run what may run, in order; reads side by side. Questions come last, all together: when
         there are any, the run stops after them. Raises TimeoutError at the deadline."""
+        await self._judge.refresh()
         questions: list[ApprovalRequired] = []
         reads: list[Go] = []
         for call in self._transcript.open_calls:
-            verdict = await self.judge(call)
+            runs_now = not questions or read_only(call.capability)
+            verdict = await self.judge(call, runs_now=runs_now)
             if isinstance(verdict, ApprovalRequired):
                 questions.append(verdict)
             elif isinstance(verdict, Settle):
@@ -131,7 +123,8 @@ class CallDesk:
 
     # ── judging ──────────────────────────────────────────────────────────────────────────────
 
-    async def judge(self, call: Call) -> Verdict:
+    async def judge(self, call: Call, *, runs_now: bool = True) -> Verdict:
+        """What is to become of a call; `runs_now`: it is run at once if it may."""
         arguments = call.asked.arguments
         if arguments is None:
             return Settle(ok=False, content=call.asked.problem)
@@ -149,13 +142,13 @@ class CallDesk:
             return await self._approved(call, arguments)
         tool = self._toolbox.get(call.asked.name)
         if tool is not None and tool.asks:
-            return self._for_a_person(call)
-        return await self._undecided(call)
+            return await self._for_a_person(call, arguments)
+        return await self._undecided(call, arguments, runs_now)
 
     async def _approved(self, call: Call, arguments: dict[str, Any]) -> Verdict:
         """A person said yes: policy, digest and target are checked once more before it runs."""
         assert call.answer is not None
-        decision = self._policy.decide(call.capability, call.asked.name)
+        decision = await self._judge.decide(call.asked.name, arguments)
         if decision.decision == "deny":
             return Settle(ok=False, content=_denied(decision.reason))
         if call.answer.arguments_digest != arguments_digest(call.asked.name, arguments):
@@ -169,77 +162,85 @@ class CallDesk:
             return Settle(ok=False, content=str(refusal))
         if now.target_digest == approved_target:
             return Run(expected_target=approved_target)
-        return self._ask(call, call.answer.kind, _CHANGED, now, replaces=call.answer.approval_id)
+        asked = await self._ask(call, call.answer.kind, _CHANGED, now, decision)
+        return msgspec.structs.replace(asked, replaces=call.answer.approval_id)
 
-    async def _undecided(self, call: Call) -> Verdict:
-        decision = self._policy.decide(call.capability, call.asked.name)
+    async def _undecided(self, call: Call, arguments: dict[str, Any], runs_now: bool) -> Verdict:
+        decision = await self._judge.decide(call.asked.name, arguments)
         if decision.decision == "deny":
             return Settle(ok=False, content=_denied(decision.reason))
         if self._repeat_limit and self._transcript.repeats(call) >= self._repeat_limit:
             reason = f"The same call gave the same result {self._repeat_limit} times in a row."
-            return await self._question(call, "limit", reason)
+            return await self._question(call, "limit", reason, decision)
+        if decision.limited and decision.decision == "allow" and runs_now:
+            decision = await self._judge.settle(call.asked.name, arguments)
         if decision.decision == "allow":
             return Run()
         if self._transcript.rejections(call) >= 2:
             return Settle(ok=False, content=_TWICE_REJECTED)
-        return await self._question(call, "call", decision.reason)
+        return await self._question(call, "call", decision.reason, decision)
 
-    def _for_a_person(self, call: Call) -> Verdict:
+    async def _for_a_person(self, call: Call, arguments: dict[str, Any]) -> Verdict:
         """A question of the model's own. It changes nothing, so a run that only reads may ask."""
-        decision = self._policy.decide(call.capability, call.asked.name)
+        decision = await self._judge.decide(call.asked.name, arguments)
         if decision.decision == "deny":
             return Settle(ok=False, content=_denied(decision.reason))
-        if self._policy.mode == "deny":
+        if self._judge.mode == "deny":
             return Settle(ok=False, content=_NOBODY_ANSWERS)
         if self._transcript.rejections(call) >= 2:
             return Settle(ok=False, content=_TWICE_REJECTED)
-        return self._ask(call, "question", _QUESTION, Preview(diff="", target_digest=""))
+        nothing = Preview(diff="", target_digest="")
+        return await self._ask(call, "question", _QUESTION, nothing, decision)
 
     async def _unknown_effect(self, call: Call) -> Verdict:
         """Only a person can say whether it happened, whatever a repetition would do now."""
-        if self._policy.mode != "ask":
+        if self._judge.mode != "ask":
             return Settle(ok=False, content=_nobody_there(_UNKNOWN_EFFECT))
+        decision = await self._judge.decide(call.asked.name, call.asked.arguments)
         try:
             preview = await self._preview(call)
         except (PathRefused, ToolFailed) as refusal:
             preview = Preview(diff=f"It cannot be repeated as it is: {refusal}", target_digest="")
-        return self._ask(call, "unknown_effect", _UNKNOWN_EFFECT, preview)
+        return await self._ask(call, "unknown_effect", _UNKNOWN_EFFECT, preview, decision)
 
-    async def _question(self, call: Call, kind: str, reason: str) -> Verdict:
+    async def _question(self, call: Call, kind: str, reason: str, decision: Decision) -> Verdict:
         """Evidence first: a call whose effect cannot even be described is not put to a person."""
-        if self._policy.mode != "ask":
+        if self._judge.mode != "ask":
             return Settle(ok=False, content=_nobody_there(reason))
         try:
             preview = await self._preview(call)
         except (PathRefused, ToolFailed) as refusal:
             return Settle(ok=False, content=str(refusal))
-        return self._ask(call, kind, reason, preview)
+        return await self._ask(call, kind, reason, preview, decision)
 
     async def _preview(self, call: Call) -> Preview:
+        name = call.asked.name
         return await self._toolbox.preview(
-            call.asked.name, call.asked.arguments or {}, ToolContext(workspace=self._workspace)
+            name, call.asked.arguments or {}, self._judge.context(name)
         )
 
-    def _ask(
-        self, call: Call, kind: str, reason: str, preview: Preview, replaces: str = ""
+    async def _ask(
+        self, call: Call, kind: str, reason: str, preview: Preview, decision: Decision
     ) -> ApprovalRequired:
-        arguments = call.asked.arguments or {}
-        question = ApprovalRequired(
+        name, arguments = call.asked.name, call.asked.arguments or {}
+        standing = await self._judge.standing(name, arguments, decision) if kind == "call" else None
+        return ApprovalRequired(
             step=call.step,
             kind=kind,
             tool_call_id=call.asked.tool_call_id,
-            name=call.asked.name,
+            name=name,
             arguments=arguments,
             capability=call.capability,
             risk=call.risk,
             reason=reason,
-            rule=self._policy.decide(call.capability, call.asked.name).rule,
+            rule=decision.rule,
             diff=preview.diff,
             options=["done", "retry"] if kind == "unknown_effect" else [],
-            arguments_digest=arguments_digest(call.asked.name, arguments),
+            scopes=["once"] if standing is None else list(REPLY_SCOPES),
+            standing="" if standing is None else standing.says,
+            arguments_digest=arguments_digest(name, arguments),
             target_digest=preview.target_digest,
         )
-        return msgspec.structs.replace(question, replaces=replaces) if replaces else question
 
     # ── running ──────────────────────────────────────────────────────────────────────────────
 
@@ -286,8 +287,8 @@ class CallDesk:
             )
             loop.call_soon_threadsafe(inbox.put_nowait, event)
 
-        context = ToolContext(
-            workspace=self._workspace,
+        context = self._judge.context(
+            call.asked.name,
             progress=progress,
             expected_target=go.how.expected_target,
             answer="" if call.answer is None else call.answer.answer or "",

@@ -152,6 +152,10 @@ class ToolCallRequested(Event, frozen=True, kw_only=True, tag="tool_call_request
     """allow, ask or deny"""
     rule: str
     """What decided: the name of a rule, a default or a mode, and why."""
+    rule_id: str | UnsetType = UNSET
+    """The rule's, when one decided."""
+    chain: list[str] | UnsetType = UNSET
+    """Everything that was looked at on the way to the decision, when that is more than `rule`."""
     provider_data: Any = UNSET
 
 
@@ -186,6 +190,10 @@ class ApprovalRequired(Event, frozen=True, kw_only=True, tag="approval_required"
     rule: str
     diff: str
     options: list[str]
+    scopes: list[str] = msgspec.field(default_factory=lambda: ["once"])
+    """How far an answer may reach: once, task, session, always."""
+    standing: str = ""
+    """What a rule of a wider scope would fit, for people; empty when only `once` is offered."""
     arguments_digest: str
     target_digest: str
     approval_id: str = ""

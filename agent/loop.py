@@ -43,12 +43,10 @@ from agent.events import (
     ToolCallDelta,
     ToolProgress,
 )
+from agent.judging import Judge
 from agent.messages import Text
-from agent.policy import Policy
 from agent.providers import Model
-from agent.toolbox import Toolbox
 from agent.transcript import Exchange, Transcript
-from agent.workspace import Workspace
 
 LIVE = (AssistantDelta, ReasoningDelta, ToolCallDelta, ToolProgress)
 
@@ -63,9 +61,7 @@ class Loop:
 
     transcript: Transcript
     models: Sequence[Model]
-    toolbox: Toolbox
-    policy: Policy
-    workspace: Workspace
+    judge: Judge
     limits: Limits
     system: Callable[[], str]
     repeat_limit: int = 6
@@ -83,17 +79,14 @@ class Loop:
         self._model_desk = ModelDesk(
             self.transcript,
             models=self.models,
-            toolbox=self.toolbox,
-            policy=self.policy,
+            judge=self.judge,
             system=self.system,
             retries=self.retries,
             deadline=self._deadline,
         )
         self._call_desk = CallDesk(
             self.transcript,
-            toolbox=self.toolbox,
-            policy=self.policy,
-            workspace=self.workspace,
+            judge=self.judge,
             repeat_limit=self.repeat_limit,
             deadline=self._deadline,
         )
@@ -191,7 +184,7 @@ class Loop:
         return [*self._own_gauges(), *with_grants(outer, self.transcript.granted)]
 
     def _may_ask(self, gauge: Gauge) -> bool:
-        return self.budget_asks and gauge.scope in ASKABLE and self.policy.mode == "ask"
+        return self.budget_asks and gauge.scope in ASKABLE and self.judge.mode == "ask"
 
     def _stop_at(self, gauge: Gauge) -> StoredEvent:
         if self._may_ask(gauge):
@@ -202,11 +195,9 @@ class Loop:
 def run(
     transcript: Transcript,
     models: Sequence[Model],
-    tools: Toolbox,
-    policy: Policy,
+    judge: Judge,
     limits: Limits,
     *,
-    workspace: Workspace,
     system: Callable[[], str],
     repeat_limit: int = 6,
     retries: Retries | None = None,
@@ -217,9 +208,7 @@ def run(
     return Loop(
         transcript=transcript,
         models=models,
-        toolbox=tools,
-        policy=policy,
-        workspace=workspace,
+        judge=judge,
         limits=limits,
         system=system,
         repeat_limit=repeat_limit,

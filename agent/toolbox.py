@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import hashlib
 import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from jsonschema import Draft202012Validator, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.policy import Subject
 from agent.text import clean, clean_json, cut
 from agent.workspace import Workspace
 
@@ -73,10 +77,26 @@ class ToolContext:
     """The `target_digest` that was approved; a tool with an effect checks it last thing before."""
     answer: str = ""
     """What the person answered, for a tool that asks."""
+    permits: Callable[[str], bool] = lambda path: True
+    """Whether a tool that looks through many places may show this one (root-relative path)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What a call is about, for the rules of policy."""
+
+    paths: tuple[str, ...] = ()
+    """Links resolved: `Workspace.resolve`."""
+    host: str = ""
+    """Normalised."""
+    commands: tuple[tuple[str, ...], ...] | None = ()
+    """As in `agent.policy.Subject`."""
+
+
+Given = TypeVar("Given", ToolContext, Workspace)
 RunTool = Callable[[dict[str, Any], ToolContext], "ToolResult | Awaitable[ToolResult]"]
 PreviewTool = Callable[[dict[str, Any], ToolContext], Preview]
+ReachOf = Callable[[dict[str, Any], Workspace], Reach]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +113,20 @@ class Tool:
     """A plain function runs in a thread, a coroutine function on the event loop."""
     preview: PreviewTool | None = None
     """Needed by every tool with an effect. Raises like `run`."""
+    reach: ReachOf | None = None
+    """What a call is about. Raises PathRefused where the guard would; changes nothing."""
     risk: str = "low"
     """low, medium or high."""
     asks: bool = False
     """It is a question to a person: its call stops the run and goes on with the answer."""
     timeout: float = 30.0
     """Seconds."""
+
+
+def arguments_digest(name: str, arguments: dict[str, Any]) -> str:
+    """What an approval is bound to: SHA-256 of the JSON of [name, arguments] with sorted keys."""
+    body = msgspec.json.encode([name, arguments], order="sorted")
+    return hashlib.sha256(body).hexdigest()
 
 
 class Toolbox:
@@ -146,6 +174,21 @@ class Toolbox:
         said = " ".join(_sentence(error) for error in errors[:MAX_SENTENCES])
         return f"The arguments of {name} do not fit its schema. {said} Correct them and call again."
 
+    async def subject(
+        self, name: str, arguments: dict[str, Any] | None, workspace: Workspace, *, closely: bool
+    ) -> Subject:
+        """What policy judges; `closely` with what the call reaches. Raises PathRefused and
+        ToolFailed."""
+        tool = self._tools.get(name)
+        subject = Subject(tool=name, capability=tool.capability if tool else "")
+        if not closely or tool is None or arguments is None or self.problem(name, arguments):
+            return subject
+        subject = replace(subject, digest=arguments_digest(name, arguments))
+        if tool.reach is None:
+            return subject
+        reach = await self._explained(tool, tool.reach, arguments, workspace, workspace.root)
+        return replace(subject, paths=reach.paths, host=reach.host, commands=reach.commands)
+
     async def run(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run a call. A cancelled plain tool may still finish in its thread."""
         tool = self._tools.get(name)
@@ -157,7 +200,9 @@ class Toolbox:
         except TargetChanged:
             raise
         except Exception as error:  # noqa: BLE001  the boundary: a tool's failure is an observation
-            return ToolResult(ok=False, content=bound(_explain(tool, error, context)))
+            return ToolResult(
+                ok=False, content=bound(_explain(tool, error, context.workspace.root))
+            )
 
     async def preview(self, name: str, arguments: dict[str, Any], context: ToolContext) -> Preview:
         """What a call would do. Raises PathRefused and ToolFailed, nothing else."""
@@ -167,31 +212,42 @@ class Toolbox:
             raise ToolFailed(problem)
         if tool.preview is None:
             return Preview(diff="", target_digest="", summary=f"Call {name}")
-        try:
-            seen = await self._call(tool, tool.preview, arguments, context)
-        except (PathRefused, ToolFailed):
-            raise
-        except Exception as error:  # the boundary, as in run()
-            raise ToolFailed(_explain(tool, error, context)) from error
+        seen = await self._explained(tool, tool.preview, arguments, context, context.workspace.root)
         return Preview(
             diff=bound(seen.diff, MAX_DIFF),
             target_digest=seen.target_digest,
             summary=cut(clean(seen.summary), 500),
         )
 
+    async def _explained(
+        self,
+        tool: Tool,
+        function: Callable[[dict[str, Any], Given], T],
+        arguments: dict[str, Any],
+        given: Given,
+        root: Path,
+    ) -> T:
+        """Call one of a tool's functions that only look. Raises PathRefused and ToolFailed."""
+        try:
+            return await self._call(tool, function, arguments, given)
+        except (PathRefused, ToolFailed):
+            raise
+        except Exception as error:  # the boundary, as in run()
+            raise ToolFailed(_explain(tool, error, root)) from error
+
     async def _call(
         self,
         tool: Tool,
-        function: Callable[[dict[str, Any], ToolContext], T | Awaitable[T]],
+        function: Callable[[dict[str, Any], Given], T | Awaitable[T]],
         arguments: dict[str, Any],
-        context: ToolContext,
+        given: Given,
     ) -> T:
         """On the event loop or in a thread, within the tool's time."""
         limit = asyncio.timeout(tool.timeout)
         work: Future[T | Awaitable[T]] | None = None
         try:
             async with limit:
-                call = partial(function, arguments, context)
+                call = partial(function, arguments, given)
                 if inspect.iscoroutinefunction(function):
                     outcome = call()
                 else:
@@ -261,10 +317,10 @@ def _bound_details(details: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _explain(tool: Tool, error: Exception, context: ToolContext) -> str:
+def _explain(tool: Tool, error: Exception, root: Path) -> str:
     """A failure in words for the model; what is not meant for it goes to the log."""
     if isinstance(error, PathRefused | ToolFailed):
-        return str(error).replace(str(context.workspace.root), "(workspace)")
+        return str(error).replace(str(root), "(workspace)")
     logger.error("tool %s failed", tool.name, exc_info=error)
     if isinstance(error, OSError) and error.strerror:
         return f"{tool.name} failed: {error.strerror}."

@@ -117,6 +117,15 @@ class Workspace:
             way = walk.names if name == "." and walk.names else (*walk.names, name)
             return _entry("/".join(way), _lstat(walk.fd, name))
 
+    def resolve(self, path: str) -> str:
+        """Where a path leads, links resolved: its one true spelling, also of what is not there."""
+        with self._walk(normal(path)) as walk:
+            try:
+                last = [walk.to_last().name]
+            except FileNotFoundError:
+                last = _creatable(walk.left)
+            return "/".join(name for name in (*walk.names, *last) if name != ".") or "."
+
     def list_dir(self, path: str = ".") -> list[Entry]:
         """Entries of one directory by name, at most MAX_ENTRIES."""
         return sorted(self._scan(normal(path), MAX_ENTRIES), key=lambda entry: entry.path)

@@ -7,9 +7,9 @@ from typing import Any
 
 from agent.errors import ToolFailed
 from agent.text import cut
-from agent.toolbox import Tool, ToolContext, ToolResult
+from agent.toolbox import Reach, Tool, ToolContext, ToolResult
 from agent.tools.texts import MAX_TEXT_BYTES, in_words, load, size_of
-from agent.workspace import Entry
+from agent.workspace import Entry, Workspace
 
 PAGE = 24 * 1024
 """Characters of a file in one result."""
@@ -25,6 +25,12 @@ PATH = {
 }
 
 
+def path_reach(arguments: dict[str, Any], workspace: Workspace) -> Reach:
+    """Of every tool with one `path`."""
+    with in_words(arguments.get("path", ".")):
+        return Reach(paths=(workspace.resolve(arguments.get("path", ".")),))
+
+
 def list_files(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
     path = arguments.get("path", ".")
     depth = arguments.get("depth", DEFAULT_DEPTH)
@@ -32,8 +38,11 @@ def list_files(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         found = context.workspace.walk(
             path, max_depth=depth, max_entries=MAX_LISTED, skip=UNENTERED
         )
-    entries = sorted(found.entries, key=lambda entry: entry.path.split("/"))
+    entries = [entry for entry in found.entries if context.permits(entry.path)]
+    entries.sort(key=lambda entry: entry.path.split("/"))
     lines = [_listed(entry) for entry in entries] or ["(nothing in it)"]
+    if len(entries) < len(found.entries):
+        lines.append("[Some entries are closed to this run by a rule and not shown.]")
     if not found.complete:
         lines.append(
             f"[Not everything is shown: at most {depth} levels and {MAX_LISTED} entries. "
@@ -142,6 +151,7 @@ LIST_FILES = Tool(
     },
     capability="file:read",
     run=list_files,
+    reach=path_reach,
 )
 
 READ_FILE = Tool(
@@ -162,4 +172,5 @@ READ_FILE = Tool(
     },
     capability="file:read",
     run=read_file,
+    reach=path_reach,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from agent.errors import PathRefused, ToolFailed
 from agent.toolbox import Tool, ToolContext, ToolResult
-from agent.tools.files import PATH, UNENTERED
+from agent.tools.files import PATH, UNENTERED, path_reach
 from agent.tools.texts import decode, in_words
 from agent.workspace import Entry, Workspace
 
@@ -76,6 +76,9 @@ def search_files(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
     for entry in entries:
         if search.full():
             break
+        if not context.permits(entry.path):
+            search.left_out.add("files that a rule closes to this run")
+            continue
         if search.files % 100 == 0:
             context.progress(f"searching {entry.path}", search.files, None)
         try:
@@ -158,4 +161,5 @@ SEARCH_FILES = Tool(
     },
     capability="file:read",
     run=search_files,
+    reach=path_reach,
 )

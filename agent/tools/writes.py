@@ -14,7 +14,7 @@ from agent.errors import TargetChanged, ToolFailed
 from agent.text import clean, cut
 from agent.toolbox import Preview, Tool, ToolContext, ToolResult
 from agent.tools.diffs import split_lines, unified
-from agent.tools.files import PATH
+from agent.tools.files import PATH, path_reach
 from agent.tools.texts import MAX_TEXT_BYTES, Decoded, decode, in_words
 from agent.workspace import ABSENT, Target, Workspace
 
@@ -219,6 +219,7 @@ WRITE_FILE = Tool(
     risk="medium",
     run=write_file,
     preview=preview_write,
+    reach=path_reach,
 )
 
 EDIT_FILE = Tool(
@@ -242,4 +243,5 @@ EDIT_FILE = Tool(
     risk="medium",
     run=edit_file,
     preview=preview_edit,
+    reach=path_reach,
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.policy import Policy
+from agent.policy import Policy, Subject
 from agent.toolbox import MAX_CONTENT, Toolbox, ToolContext, ToolResult
 from agent.tools import builtin_tools
 from agent.tools import search as search_module
@@ -79,7 +79,7 @@ def test_the_list_of_tools_is_closed_and_every_effect_has_a_preview():
         "edit_file",
     ]
     for tool in tools:
-        asked = Policy().decide(tool.capability, tool.name).decision == "ask"
+        asked = Policy().decide(Subject(tool=tool.name, capability=tool.capability)).decision == "ask"
         assert asked == (tool.preview is not None) == (tool.risk == "medium")
         assert tool.parameters["additionalProperties"] is False
 

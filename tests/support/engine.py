@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from agent.budget import Limits
-from agent.calls import arguments_digest
 from agent.entries import Place
 from agent.errors import ProviderError
 from agent.events import (
@@ -25,12 +24,13 @@ from agent.events import (
     TaskCreated,
     ToolCallRequested,
 )
+from agent.judging import Claim, Judge
 from agent.loop import LIVE, Retries, run
 from agent.messages import Reply, Text, Usage
-from agent.policy import Mode, Policy
+from agent.policy import Mode, Policy, Rule
 from agent.providers import CONTEXT_TOKENS, Model, ModelRequest, Prices
 from agent.providers.scripted import ScriptedProvider, Turn, TurnFor
-from agent.toolbox import Tool, Toolbox
+from agent.toolbox import Tool, Toolbox, arguments_digest
 from agent.tools import builtin_tools
 from agent.transcript import Transcript
 from agent.workspace import Workspace
@@ -79,6 +79,8 @@ class Bench:
     turns: Sequence[Turn | TurnFor]
     limits: Limits = field(default_factory=Limits)
     mode: Mode = "ask"
+    rules: Sequence[Rule] = ()
+    claim: Claim | None = None
     tools: Sequence[Tool] = field(default_factory=builtin_tools)
     repeat_limit: int = 6
     retries: Retries = field(default_factory=lambda: Retries(first_delay=0.001))
@@ -113,10 +115,13 @@ class Bench:
                 ),
                 *self.others,
             ],
-            toolbox,
-            Policy(mode=self.mode),
+            Judge(
+                policy=Policy(mode=self.mode, rules=self.rules),
+                toolbox=toolbox,
+                workspace=Workspace(self.folder),
+                claim=self.claim,
+            ),
             self.limits,
-            workspace=Workspace(self.folder),
             system=lambda: "You are a test.",
             repeat_limit=self.repeat_limit,
             retries=self.retries,

@@ -1,0 +1,83 @@
+"""The one decision point: every call passes `Judge.decide()`, when it is asked for, when it is
+about to run, when a person edits it, and when somebody only wants to know.
+
+The judge finds out what a call is about (through the guard, which refuses first), and lets the
+policy decide. Rules may change while a run goes on, so a run refreshes them before it acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent.errors import PathRefused, ToolFailed
+from agent.policy import Decision, Mode, Policy, Rule, Standing, standing
+from agent.toolbox import Toolbox, ToolContext
+from agent.workspace import Workspace
+
+ReadRules = Callable[[], Awaitable[Sequence[Rule]]]
+"""The rules in force now."""
+Claim = Callable[[str], Awaitable[bool]]
+"""Takes one use of a rule that counts them; False: it is used up."""
+
+
+@dataclass(kw_only=True)
+class Judge:
+    """Judges the calls of one run."""
+
+    policy: Policy
+    toolbox: Toolbox
+    workspace: Workspace
+    read_rules: ReadRules | None = None
+    claim: Claim | None = None
+
+    @property
+    def mode(self) -> Mode:
+        return self.policy.mode
+
+    async def refresh(self) -> None:
+        """A rule that was made or revoked meanwhile counts from here on."""
+        if self.read_rules is not None:
+            self.policy = replace(self.policy, rules=await self.read_rules())
+
+    async def decide(self, tool: str, arguments: dict[str, Any] | None) -> Decision:
+        """What policy says about a call; None for arguments that are not an object."""
+        try:
+            subject = await self.toolbox.subject(
+                tool, arguments, self.workspace, closely=bool(self.policy.rules)
+            )
+        except (PathRefused, ToolFailed) as refusal:
+            rule = "guard: refused"
+            return Decision(decision="deny", rule=rule, reason=str(refusal), chain=(rule,))
+        return self.policy.decide(subject)
+
+    async def settle(self, tool: str, arguments: dict[str, Any]) -> Decision:
+        """The same for a call that runs at once if it is allowed: takes its use of the rule."""
+        while True:
+            decision = await self.decide(tool, arguments)
+            if decision.decision != "allow" or not decision.limited or self.claim is None:
+                return decision
+            if await self.claim(decision.rule_id):
+                return decision
+            self.policy = self.policy.without(decision.rule_id)
+
+    async def standing(
+        self, tool: str, arguments: dict[str, Any], decision: Decision
+    ) -> Standing | None:
+        """What a rule made from a card about this call would fit; None: it could not count."""
+        if decision.from_administrator or decision.decision == "deny":
+            return None
+        return standing(await self.toolbox.subject(tool, arguments, self.workspace, closely=True))
+
+    def context(self, tool: str, **more: Any) -> ToolContext:
+        """What the tool is given: what it walks over is what it may show."""
+        found = self.toolbox.get(tool)
+        capability = found.capability if found else ""
+
+        def permits(path: str) -> bool:
+            return self.policy.permits(tool, capability, path)
+
+        if self.policy.rules:
+            more["permits"] = permits
+        return ToolContext(workspace=self.workspace, **more)

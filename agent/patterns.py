@@ -1,0 +1,74 @@
+"""How the patterns of policy rules are read. Pure, and quick whatever the texts: a pattern is an
+administrator's, but what it is held against is a model's.
+
+- name (tool, capability, host): `*` stands for any characters.
+- path: `*` and `?` stay within one name, `**` stands for any number of directories: `notes/**` is
+  notes and everything below it, `**/*.md` every Markdown file.
+- command: words, as a shell would split them, each with `*` as in names; a last word `**` stands
+  for any further words, none included: `git log **`.
+"""
+
+from __future__ import annotations
+
+import glob
+import shlex
+import unicodedata
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+ANY_MORE = "**"
+
+
+def fits_name(pattern: str, text: str) -> bool:
+    """An empty pattern fits everything."""
+    return not pattern or fnmatchcase(text, pattern)
+
+
+def fits_path(pattern: str, path: str, *, loosely: bool) -> bool:
+    """`loosely` sees through spelling: letter case and Unicode forms, which some file systems do
+    not tell apart. A rule that stops something must not be got round by them."""
+    if loosely:
+        pattern, path = _folded(pattern), _folded(path)
+    return _fits(pattern.split("/"), [] if path == "." else path.split("/"))
+
+
+def fits_words(pattern: str, words: Sequence[str]) -> bool:
+    wanted = split(pattern)
+    if wanted and wanted[-1] == ANY_MORE:
+        wanted, words = wanted[:-1], words[: len(wanted) - 1]
+    return len(wanted) == len(words) and all(map(fnmatchcase, words, wanted))
+
+
+def exactly(path: str) -> str:
+    """The path pattern that fits this path and no other."""
+    return glob.escape(path)
+
+
+@lru_cache(maxsize=1024)
+def split(pattern: str) -> tuple[str, ...]:
+    """The words of a command pattern. Raises ValueError for an open quotation."""
+    return tuple(shlex.split(pattern))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def _fits(wanted: Sequence[str], names: Sequence[str]) -> bool:
+    """Name for name. After a mismatch only the newest `**` takes one name more, so the work is
+    bounded by the product of the lengths."""
+    at = place = 0
+    star, taken = -1, 0
+    while place < len(names):
+        if at < len(wanted) and wanted[at] == ANY_MORE:
+            star, taken = at, place
+            at += 1
+        elif at < len(wanted) and fnmatchcase(names[place], wanted[at]):
+            at, place = at + 1, place + 1
+        elif star >= 0:
+            taken += 1
+            at, place = star + 1, taken
+        else:
+            return False
+    return all(each == ANY_MORE for each in wanted[at:])
