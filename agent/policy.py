@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from agent.paths import always_asks
 from agent.patterns import exactly, fits_name, fits_path, fits_words
 
 Mode = Literal["ask", "deny", "read_only"]
@@ -33,8 +34,6 @@ REPLY_SCOPES = ("once", "task", "session", "always")
 
 ALLOWED_ACTIONS = frozenset({"read", "list"})
 ASKED_ACTIONS = frozenset({"write", "create", "update", "delete", "execute", "network"})
-ALWAYS_ASKED = frozenset({"skills", "memory"})
-"""Top directories whose content later runs read as their own: a person sees every change."""
 
 _CAPABILITY = re.compile(r"[a-z0-9_-]+(:[a-z0-9_-]+)+")
 _STRICTNESS: dict[Mode, int] = {"ask": 0, "deny": 1, "read_only": 2}
@@ -155,11 +154,6 @@ def strictest(*modes: Mode) -> Mode:
     return max(modes, key=_STRICTNESS.__getitem__, default="ask")
 
 
-def always_asked(path: str) -> bool:
-    """Whether a change at this place is put to a person whatever the rules say."""
-    return path.split("/", 1)[0].casefold() in ALWAYS_ASKED
-
-
 # ── rules ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -216,7 +210,7 @@ def _because(rule: Rule, subject: Subject) -> str:
 
 def _hindrance(subject: Subject, default: Decision) -> str:
     """Why an allowing rule is not enough; empty when it is."""
-    if default.decision == "ask" and any(always_asked(path) for path in subject.paths):
+    if default.decision == "ask" and any(always_asks(path) for path in subject.paths):
         return "what later runs read as their own would change"
     if subject.commands is None:
         return "what this command line runs cannot be told with certainty"
@@ -272,7 +266,7 @@ def standing(subject: Subject) -> Standing | None:
     """The narrowest pattern for calls like this one; None when none may pass unasked.
 
     `subject` was looked at closely."""
-    if subject.commands is None or any(always_asked(path) for path in subject.paths):
+    if subject.commands is None or any(always_asks(path) for path in subject.paths):
         return None
     tool, capability = subject.tool, subject.capability
     if len(subject.paths) == 1:

@@ -20,8 +20,9 @@ import msgspec
 from django.utils import timezone
 
 from agent.events import ApprovalRequired, ApprovalResolved, StoredEvent
+from agent.policy import Standing
 from agent.transcript import ABOUT_A_LIMIT
-from tasks import dispatch, events, lifecycle, quorum, votes
+from tasks import dispatch, events, lifecycle, quorum, rules, votes
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
 from tasks.models import Approval, Task
@@ -62,6 +63,8 @@ class Evidence:
     arguments_digest: str
     target_digest: str
     diff: str
+    standing: str = ""
+    """What a rule of a wider scope would fit; empty: only `once` is possible."""
 
 
 # ── asking ────────────────────────────────────────────────────────────────────────────────────
@@ -98,6 +101,8 @@ def _new_row(task_id: UUID, question: ApprovalRequired) -> Approval:
         target_digest=question.target_digest,
         diff=question.diff,
         options=question.options,
+        scopes=question.scopes,
+        standing=question.standing,
         reason=question.reason,
         rule=question.rule,
         expires_at=timezone.now() + timedelta(seconds=conf().approval_ttl_seconds),
@@ -147,11 +152,13 @@ def resolve(
     *,
     shown: Evidence | None = None,
     edited: Evidence | None = None,
+    standing: Standing | None = None,
 ) -> Outcome:
     """Command: the first reply wins.
 
     For a reply that lets the call run, `shown` is what the call as it was asked would do now (it
-    must still be what the person saw) and `edited` the same for edited arguments.
+    must still be what the person saw) and `edited` the same for edited arguments. With a scope
+    wider than once, `standing` is what the rule of that scope fits.
 
     Where two people must agree, the first yes is a vote, and it stays pending.
 
@@ -182,6 +189,8 @@ def resolve(
         approval.target_digest = edited.target_digest
         approval.diff = edited.diff
     _store(approval, username)
+    if standing is not None:
+        rules.make_from(approval, standing, reply.scope, user_id)
     return Outcome(approval=approval, wakes=not _anything_pending(approval.task_id))
 
 
@@ -202,8 +211,10 @@ def check_reply(approval: Approval, reply: Reply) -> None:
     """What can be refused without looking at the target. Raises Invalid."""
     if reply.decision not in {"approve", "reject"}:
         raise Invalid("invalid", "decision must be approve or reject.", {"decision": "unknown"})
-    if reply.scope != "once":
-        raise Invalid("invalid", "scope must be once.", {"scope": "not offered by this approval"})
+    offered = approval.scopes or ["once"]
+    if reply.scope not in offered:
+        message = f"scope must be {' or '.join(offered)}."
+        raise Invalid("invalid", message, {"scope": "not offered by this approval"})
     if reply.approves and approval.kind == Approval.Kind.UNKNOWN_EFFECT:
         if reply.answer not in UNKNOWN_EFFECT_ANSWERS:
             raise Invalid(
@@ -251,6 +262,8 @@ def _ask_anew(approval: Approval, evidence: Evidence) -> Outcome:
         rule=approval.rule,
         diff=evidence.diff,
         options=approval.options,
+        scopes=approval.scopes,
+        standing=approval.standing,
         arguments_digest=approval.arguments_digest,
         target_digest=evidence.target_digest,
         replaces=str(approval.id),

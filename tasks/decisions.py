@@ -6,7 +6,7 @@ target. Refusals are `tasks.errors.ServiceError` and leave the approval pending.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,10 +17,10 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
-from agent.calls import arguments_digest
 from agent.errors import AgentError
+from agent.policy import Standing
 from agent.text import clean, clean_json
-from agent.toolbox import ToolContext
+from agent.toolbox import arguments_digest
 from tasks import approvals, dispatch, waiting, wiring
 from tasks.approvals import Evidence, Outcome, Reply
 from tasks.commands import lease
@@ -41,12 +41,24 @@ async def resolve(approval_id: UUID, user_id: int, reply: Reply, *, worker: str 
     reply = _clean_reply(reply)
     approval, username = await sync_to_async(_load)(approval_id, user_id)
     approvals.check_reply(approval, reply)
-    shown = edited = None
+    shown = edited = standing = None
     if approval.status == Approval.Status.PENDING and approvals.lets_run(approval, reply):
         if reply.edited_arguments is not None:
             edited = await _edited(approval, reply.edited_arguments)
         shown = await _shown(approval)
-    command = partial(_resolve, approval_id, user_id, username, reply, shown, edited, worker)
+    if approval.status == Approval.Status.PENDING and reply.scope != "once":
+        standing = await _standing(approval, reply)
+    answer = partial(
+        approvals.resolve,
+        approval_id,
+        user_id,
+        username,
+        reply,
+        shown=shown,
+        edited=edited,
+        standing=standing,
+    )
+    command = partial(_resolve, answer, worker)
     outcome = await writer.run(command)
     if outcome.successor is not None:
         raise approvals.stale(outcome.successor)
@@ -103,14 +115,17 @@ def _clean_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 async def _edited(approval: Approval, arguments: dict[str, Any]) -> Evidence:
     """Edited arguments take the whole way again: schema, policy, guard."""
     kit = wiring.kit_for(approval.task)
-    problem = kit.toolbox.problem(approval.tool, arguments)
+    problem = kit.judge.toolbox.problem(approval.tool, arguments)
     if problem is not None:
         raise Invalid("invalid_arguments", problem, {"edited_arguments": problem})
-    decision = kit.policy.decide(approval.capability, approval.tool)
+    await kit.judge.refresh()
+    decision = await kit.judge.decide(approval.tool, arguments)
     if decision.decision == "deny":
         raise Invalid("refused", decision.reason, {"edited_arguments": decision.reason})
     try:
-        return await _evidence(kit, approval.tool, arguments)
+        found = await _evidence(kit, approval.tool, arguments)
+        standing = await kit.judge.standing(approval.tool, arguments, decision)
+        return replace(found, standing="" if standing is None else standing.says)
     except AgentError as refusal:
         raise Invalid("refused", str(refusal), {"edited_arguments": str(refusal)}) from refusal
 
@@ -124,8 +139,22 @@ async def _shown(approval: Approval) -> Evidence:
         raise Conflict("cannot_run", message) from refusal
 
 
+async def _standing(approval: Approval, reply: Reply) -> Standing:
+    """What the rule that the reply leaves behind would fit: the call as it was decided."""
+    judge = wiring.kit_for(approval.task).judge
+    edited = reply.edited_arguments
+    arguments = approval.arguments if edited is None else edited
+    await judge.refresh()
+    decision = await judge.decide(approval.tool, arguments)
+    standing = await judge.standing(approval.tool, arguments, decision)
+    if standing is None:
+        message = "Calls like this one are always asked about: only `once` is possible."
+        raise Invalid("invalid", message, {"scope": message})
+    return standing
+
+
 async def _evidence(kit: wiring.Kit, tool: str, arguments: dict[str, Any]) -> Evidence:
-    found = await kit.toolbox.preview(tool, arguments, ToolContext(workspace=kit.workspace))
+    found = await kit.judge.toolbox.preview(tool, arguments, kit.judge.context(tool))
     return Evidence(
         arguments_digest=arguments_digest(tool, arguments),
         target_digest=found.target_digest,
@@ -142,16 +171,8 @@ def _load(approval_id: UUID, user_id: int | None) -> tuple[Approval, str]:
     return approval, name
 
 
-def _resolve(
-    approval_id: UUID,
-    user_id: int,
-    username: str,
-    reply: Reply,
-    shown: Evidence | None,
-    edited: Evidence | None,
-    worker: str,
-) -> Outcome:
-    outcome = approvals.resolve(approval_id, user_id, username, reply, shown=shown, edited=edited)
+def _resolve(answer: Callable[[], Outcome], worker: str) -> Outcome:
+    outcome = answer()
     if worker and outcome.wakes:
         # The answering process goes on itself; nobody else begins while its lease lasts. Only if
         # nobody has begun: a repeated answer must not take a lease from who works on it.

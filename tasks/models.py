@@ -13,6 +13,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+MODES = [("ask", "ask"), ("deny", "deny"), ("read_only", "read only")]
+
 
 class Workspace(models.Model):
     """The one folder that a session's tools may touch."""
@@ -26,6 +28,8 @@ class Workspace(models.Model):
     )
     instructions = models.TextField(blank=True)
     """The owner's standing instructions; always in the prompt."""
+    mode = models.CharField(max_length=16, blank=True, choices=MODES)
+    """Tightens the server's mode for everything that runs here; empty: as the server says."""
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -124,6 +128,8 @@ class Session(models.Model):
         ModelProfile, null=True, blank=True, on_delete=models.SET_NULL, related_name="sessions"
     )
     """Which model its tasks ask; None: the default."""
+    mode = models.CharField(max_length=16, blank=True, choices=MODES)
+    """Tightens the mode of its tasks; empty: as workspace and server say."""
     last_position = models.BigIntegerField(default=0)
     """Position of the session's newest event; moves only inside an append."""
     forked_from = models.ForeignKey(
@@ -358,6 +364,10 @@ class Approval(models.Model):
     target_digest = models.CharField(max_length=64, blank=True)
     diff = models.TextField(blank=True)
     options = models.JSONField(default=list, blank=True)
+    scopes = models.JSONField(default=list, blank=True)
+    """How far an answer may reach; empty: once."""
+    standing = models.TextField(blank=True)
+    """What a rule of a wider scope would fit, for people."""
     reason = models.TextField(blank=True)
     rule = models.TextField(blank=True)
     status = models.CharField(max_length=16, choices=Status, default=Status.PENDING)
@@ -404,6 +414,86 @@ class Approval(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool} ({self.status})"
+
+
+class PolicyRule(models.Model):
+    """Somebody's standing word about calls of a kind. Read by `tasks.rules` alone."""
+
+    class Scope(models.TextChoices):
+        GLOBAL = "global"
+        WORKSPACE = "workspace"
+        SESSION = "session"
+        TASK = "task"
+
+    class Decision(models.TextChoices):
+        ALLOW = "allow"  # runs unasked
+        ASK = "ask"  # a person decides
+        DENY = "deny"  # is refused, whatever else is said
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    scope = models.CharField(max_length=16, choices=Scope)
+    workspace = models.ForeignKey(
+        Workspace, null=True, blank=True, on_delete=models.CASCADE, related_name="rules"
+    )
+    session = models.ForeignKey(
+        Session, null=True, blank=True, on_delete=models.CASCADE, related_name="rules"
+    )
+    task = models.ForeignKey(
+        Task, null=True, blank=True, on_delete=models.CASCADE, related_name="rules"
+    )
+    decision = models.CharField(max_length=8, choices=Decision)
+    capability = models.CharField(max_length=100, blank=True)
+    """Patterns, here and below: see `agent.patterns`. Empty fits everything."""
+    tool = models.CharField(max_length=100, blank=True)
+    path = models.CharField(max_length=1024, blank=True)
+    host = models.CharField(max_length=255, blank=True)
+    command = models.CharField(max_length=1000, blank=True)
+    digest = models.CharField(max_length=64, blank=True, editable=False)
+    """Of one exact call."""
+    priority = models.IntegerField(default=0)
+    """Higher is looked at first; 0 for rules made from a card."""
+    final = models.BooleanField(default=False)
+    """Decides over every other rule but one that denies; only of a global rule."""
+    expires_at = models.DateTimeField(null=True, blank=True)
+    max_uses = models.PositiveIntegerField(null=True, blank=True)
+    """How many calls it may allow; None: any number."""
+    used = models.PositiveIntegerField(default=0, editable=False)
+    made_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="rules"
+    )
+    made_from = models.ForeignKey(
+        Approval, null=True, blank=True, on_delete=models.PROTECT, related_name="rules"
+    )
+    """The card whose answer made it; None: an administrator did."""
+    note = models.CharField(max_length=200, blank=True)
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(scope="global", workspace=None, session=None, task=None, made_from=None)
+                | Q(scope="workspace", workspace__isnull=False, session=None, task=None)
+                | Q(scope="session", workspace=None, session__isnull=False, task=None)
+                | Q(scope="task", workspace=None, session=None, task__isnull=False),
+                name="rule_scope_valid",
+            ),
+            models.CheckConstraint(
+                condition=Q(final=False) | Q(scope="global"), name="rule_final_is_global"
+            ),
+            models.CheckConstraint(
+                condition=Q(decision__in=["allow", "ask", "deny"]), name="rule_decision_valid"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["scope"], name="rule_global", condition=Q(scope="global", enabled=True)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.note or f"{self.decision} {self.tool or self.capability or 'everything'}"
 
 
 class Artifact(models.Model):

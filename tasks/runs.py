@@ -188,10 +188,8 @@ class Run:
         engine = run(
             self._transcript,
             self.begun.choice.models,
-            self.kit.toolbox,
-            self.kit.policy,
+            self.kit.judge,
             self.kit.limits,
-            workspace=self.kit.workspace,
             system=self.kit.system,
             repeat_limit=self.kit.repeat_limit,
             retries=self.kit.retries,

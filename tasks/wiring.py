@@ -23,6 +23,7 @@ from django.utils import timezone
 
 from agent.asking import Retries
 from agent.budget import Limits
+from agent.judging import Judge
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import system_prompt
 from agent.providers import Model
@@ -33,7 +34,7 @@ from agent.providers.openai import OpenAIProvider, Quirks, make_client
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
 from agent.workspace import Workspace
-from tasks import profiles
+from tasks import profiles, rules
 from tasks.conf import Conf, conf
 from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
@@ -83,9 +84,7 @@ class Choice:
 class Kit:
     """The collaborators of one run, besides its models."""
 
-    toolbox: Toolbox
-    policy: Policy
-    workspace: Workspace
+    judge: Judge
     limits: Limits
     mode: Mode
     repeat_limit: int
@@ -93,23 +92,31 @@ class Kit:
     budget_asks: bool
     system: Callable[[], str] = field(repr=False)
 
+    @property
+    def workspace(self) -> Workspace:
+        return self.judge.workspace
 
-def mode_of(trigger: str, requested: str) -> Mode:
-    """The strictest of what the server says for this trigger and what the request asked for."""
+
+def mode_of(trigger: str, *others: str) -> Mode:
+    """The strictest of what the server says for this trigger and what others (workspace, session,
+    request) ask for; empty: they say nothing."""
     server = conf().unattended_mode if trigger in UNATTENDED else conf().mode
-    modes = [server, requested] if requested else [server]
-    return strictest(*(cast(Mode, mode) for mode in modes))
+    return strictest(*(cast(Mode, mode) for mode in (server, *others) if mode))
 
 
 def kit_for(task: Task, choice: Choice | None = None) -> Kit:
     """Reads `task.session.workspace`: load it with the task."""
     settings = conf()
     row: WorkspaceRow = task.session.workspace
-    mode = mode_of(task.trigger, task.mode)
+    mode = mode_of(task.trigger, row.mode, task.session.mode, task.mode)
     return Kit(
-        toolbox=_toolbox(),
-        policy=Policy(mode=mode),
-        workspace=Workspace(Path(row.root)),
+        judge=Judge(
+            policy=Policy(mode=mode),
+            toolbox=_toolbox(),
+            workspace=Workspace(Path(row.root)),
+            read_rules=rules.InForce(rules.places_of(task)),
+            claim=rules.claim,
+        ),
         limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,
         repeat_limit=settings.repeat_limit,

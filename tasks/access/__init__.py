@@ -12,8 +12,10 @@ from tasks.access.identity import identify, identify_now, principal_of, still_va
 from tasks.access.principal import SAFE_METHODS, SCOPES, Principal
 from tasks.access.reach import (
     APPROVERS,
+    EVERY_ROLE,
     OWNER_ONLY,
     WRITERS,
+    Roles,
     decidable_approval,
     find,
     find_approval,
@@ -37,12 +39,14 @@ from tasks.access.tokens import TOKEN_USED_EVERY, digest_of, issue_token, revoke
 
 __all__ = [
     "APPROVERS",
+    "EVERY_ROLE",
     "OWNER_ONLY",
     "SAFE_METHODS",
     "SCOPES",
     "TOKEN_USED_EVERY",
     "WRITERS",
     "Principal",
+    "Roles",
     "decidable_approval",
     "digest_of",
     "find",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
-from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy
+from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy, Subject
 from agent.tools import builtin_tools
 from tasks.conf import Conf, conf
 
@@ -158,7 +158,7 @@ def _tools(settings: Conf) -> list[tuple[str, str, str, str]]:
 
 def _decisions(settings: Conf, capability: str, tool: str) -> tuple[str, str]:
     watched, unattended = (
-        Policy(mode=cast(Mode, mode)).decide(capability, tool).decision
+        Policy(mode=cast(Mode, mode)).decide(Subject(tool=tool, capability=capability)).decision
         for mode in (settings.mode, settings.unattended_mode)
     )
     return watched, unattended

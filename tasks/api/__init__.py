@@ -20,6 +20,7 @@ from tasks.api import (
     exports,
     health,
     models,
+    rules,
     sessions,
     tasks,
     tokens,
@@ -44,6 +45,7 @@ api.add_router("/tasks", artifacts.of_task)
 api.add_router("/tasks", exports.of_task)
 api.add_router("/artifacts", artifacts.router)
 api.add_router("/approvals", approvals.router)
+api.add_router("/rules", rules.router)
 api.add_router("/sessions", sessions.router)
 api.add_router("/sessions", exports.of_session)
 api.add_router("/workspaces", workspaces.router)

@@ -136,6 +136,7 @@ async def preview_approval(
     evidence = await decisions.preview(approval.id, payload.edited_arguments)
     return PreviewOut(
         diff=evidence.diff,
+        standing=evidence.standing,
         arguments_digest=evidence.arguments_digest,
         target_digest=evidence.target_digest,
     )

@@ -231,7 +231,8 @@ class ReplyIn(Strict):
     edited_arguments: dict[str, Any] | None = None
     answer: str = Field("", max_length=MAX_COMMENT)
     comment: str = Field("", max_length=MAX_COMMENT)
-    scope: Literal["once"] = "once"
+    scope: Literal["once", "task", "session", "always"] = "once"
+    """How far it reaches; the approval says which scopes it offers."""
 
 
 class BatchReplyIn(ReplyIn):
@@ -253,6 +254,8 @@ class PreviewIn(Strict):
 
 class PreviewOut(BaseModel):
     diff: str
+    standing: str
+    """What a rule of a wider scope than once would fit; empty: there is none."""
     arguments_digest: str
     target_digest: str
 
@@ -281,6 +284,10 @@ class ApprovalOut(BaseModel):
     rule: str
     diff: str
     options: list[Any]
+    scopes: list[str]
+    """How far an answer may reach: once, task, session, always (a rule of the workspace)."""
+    standing: str
+    """What such a rule would fit, e.g. `write_file on notes/a.md`; empty with `once` alone."""
     arguments_digest: str
     target_digest: str
     created_at: str | None
@@ -307,6 +314,7 @@ class ApprovalOut(BaseModel):
             task_id=str(approval.task_id),
             session_id=str(approval.task.session_id),
             name=approval.tool,
+            scopes=approval.scopes or ["once"],
             created_at=stamp(approval.created_at),
             expires_at=stamp(approval.expires_at),
             votes=[VoteOut(**vote) for vote in approval.votes],
@@ -320,7 +328,7 @@ class ApprovalOut(BaseModel):
 _SAME_IN_APPROVAL = (
     *("kind", "step", "tool_call_id", "arguments", "capability", "risk", "reason", "rule", "diff"),
     *("options", "arguments_digest", "target_digest", "status", "comment", "answer"),
-    *("edited_arguments", "scope"),
+    *("edited_arguments", "scope", "standing"),
 )
 
 
@@ -384,6 +392,8 @@ class SessionPatch(Strict):
     archived: bool | None = None
     model_profile_id: str | None = None
     """Which model its tasks ask; null: the default one."""
+    mode: Mode | Literal[""] | None = None
+    """Tightens the mode of its tasks; empty: as workspace and server say."""
 
 
 class HandOverIn(Strict):
@@ -422,6 +432,7 @@ class SessionOut(BaseModel):
     task: SessionTask | None
     archived: bool
     model_profile_id: str | None
+    mode: str
     last_position: int
     forked_from: ForkedFrom | None
     created_at: str | None
@@ -446,6 +457,7 @@ class SessionOut(BaseModel):
             task=_session_task(standing.task),
             archived=session.archived,
             model_profile_id=str(session.model_profile_id) if session.model_profile_id else None,
+            mode=session.mode,
             last_position=session.last_position,
             forked_from=forked,
             created_at=stamp(session.created_at),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy
+from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy, Subject
 from agent.tools import builtin_tools
 from tasks.conf import conf
 
@@ -13,7 +13,11 @@ def policy_in_force() -> dict[str, Any]:
     settings = conf()
     policy = Policy(mode=cast(Mode, settings.mode))
     decisions = [
-        (tool.name, tool.capability, policy.decide(tool.capability, tool.name))
+        (
+            tool.name,
+            tool.capability,
+            policy.decide(Subject(tool=tool.name, capability=tool.capability)),
+        )
         for tool in builtin_tools()
     ]
     return {

@@ -79,7 +79,9 @@ def test_the_list_of_tools_is_closed_and_every_effect_has_a_preview():
         "edit_file",
     ]
     for tool in tools:
-        asked = Policy().decide(Subject(tool=tool.name, capability=tool.capability)).decision == "ask"
+        asked = (
+            Policy().decide(Subject(tool=tool.name, capability=tool.capability)).decision == "ask"
+        )
         assert asked == (tool.preview is not None) == (tool.risk == "medium")
         assert tool.parameters["additionalProperties"] is False
 

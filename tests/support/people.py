@@ -11,8 +11,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
 from django.utils import timezone
 
-from agent.calls import arguments_digest
-from agent.toolbox import ToolContext
+from agent.toolbox import ToolContext, arguments_digest
 from tasks import wiring
 from tasks.access import Principal, issue_token, principal_of
 from tasks.models import Approval, Member, Session, Task, Workspace
@@ -75,7 +74,7 @@ def see(approval: Approval) -> None:
     """Give the row the evidence that the server makes when it asks."""
     kit = wiring.kit_for(approval.task)
     context = ToolContext(workspace=kit.workspace)
-    preview = async_to_sync(kit.toolbox.preview)(approval.tool, approval.arguments, context)
+    preview = async_to_sync(kit.judge.toolbox.preview)(approval.tool, approval.arguments, context)
     approval.arguments_digest = arguments_digest(approval.tool, approval.arguments)
     if preview is not None:
         approval.diff, approval.target_digest = preview.diff, preview.target_digest

@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
-from agent.calls import arguments_digest
+from agent.toolbox import arguments_digest
 from tasks.models import Approval, Task, TaskEvent
 from tests.support.people import (
     House,

@@ -1,0 +1,156 @@
+"""Policy rules over HTTP: what is in force where one works, and taking back what a card left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from ninja import Query, Router
+from ninja.responses import Status
+from pydantic import BaseModel
+
+from tasks import access, rules
+from tasks.access import APPROVERS, Principal
+from tasks.api import paging
+from tasks.api.edge import Identity, who
+from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit
+from tasks.api.schemas import answers, stamp
+from tasks.errors import NotFound
+from tasks.models import PolicyRule
+from tasks.writer import writer
+
+router = Router(tags=["rules"])
+decides = Identity("approve")
+
+
+class RuleOut(BaseModel):
+    """One rule in force. An empty pattern fits everything."""
+
+    id: str
+    scope: str
+    """global, workspace, session or task"""
+    workspace_id: str | None
+    session_id: str | None
+    task_id: str | None
+    decision: str
+    """allow, ask or deny"""
+    capability: str
+    tool: str
+    path: str
+    host: str
+    command: str
+    exact_call: bool
+    """It fits one call with exactly its arguments."""
+    priority: int
+    final: bool
+    expires_at: str | None
+    max_uses: int | None
+    used: int
+    note: str
+    made_by: str
+    made_from: str | None
+    """The approval whose answer made it; null: an administrator did."""
+    created_at: str | None
+    can_revoke: bool
+
+    @classmethod
+    def of(cls, rule: PolicyRule, *, can_revoke: bool) -> RuleOut:
+        same = {name: getattr(rule, name) for name in _SAME}
+        return cls(
+            **same,
+            id=str(rule.pk),
+            workspace_id=_id(rule.workspace_id),
+            session_id=_id(rule.session_id),
+            task_id=_id(rule.task_id),
+            exact_call=bool(rule.digest),
+            expires_at=stamp(rule.expires_at),
+            made_by=rule.made_by.get_username(),
+            made_from=_id(rule.made_from_id),
+            created_at=stamp(rule.created_at),
+            can_revoke=can_revoke,
+        )
+
+
+_SAME = (
+    *("scope", "decision", "capability", "tool", "path", "host", "command"),
+    *("priority", "final", "max_uses", "used", "note"),
+)
+
+
+def _id(found: UUID | None) -> str | None:
+    return None if found is None else str(found)
+
+
+class RuleList(BaseModel):
+    items: Sequence[RuleOut]
+    next: str | None
+
+
+@router.get("", response=answers(200, RuleList))
+async def list_rules(
+    request: HttpRequest,
+    session_id: Annotated[str | None, Query()] = None,
+    cursor: Cursor = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> RuleList:
+    """Rules that count where you work, the newest first; with a session, those that count in it."""
+    return await sync_to_async(_list)(who(request), session_id, cursor, limit)
+
+
+def _list(principal: Principal, session_id: str | None, cursor: str | None, limit: int) -> RuleList:
+    rows = _reached(principal, access.EVERY_ROLE, others=Q(scope=PolicyRule.Scope.GLOBAL))
+    if session_id is not None:
+        session = access.find_session(principal, session_id)
+        rows = rows.filter(
+            Q(scope=PolicyRule.Scope.GLOBAL)
+            | Q(workspace_id=session.workspace_id)
+            | Q(session=session)
+            | Q(task__session=session)
+        )
+    items, following = paging.page(rows.select_related("made_by"), "created_at", cursor, limit)
+    mine = set(_revocable(principal).filter(pk__in=[row.pk for row in items]).values_list("pk"))
+    return RuleList(
+        items=[RuleOut.of(row, can_revoke=(row.pk,) in mine) for row in items], next=following
+    )
+
+
+@router.delete("/{rule_id}", auth=decides, response=answers(204, None, 404))
+async def revoke_rule(request: HttpRequest, rule_id: str) -> Status[Any]:
+    """It stops to count, for running tasks too. Only of rules that an answer to a card left;
+    an administrator's are changed in the admin."""
+    principal = who(request)
+    rule = await sync_to_async(_find)(principal, rule_id)
+    if not await writer.run(partial(rules.revoke, rule, principal.username)):
+        raise NotFound("rule")
+    return Status(204, None)
+
+
+def _find(principal: Principal, rule_id: str) -> PolicyRule:
+    return access.find(_revocable(principal), rule_id, "rule")
+
+
+def _revocable(principal: Principal) -> QuerySet[PolicyRule]:
+    """Whoever may decide where it counts may take it back."""
+    if "approve" not in principal.scopes:
+        return PolicyRule.objects.none()
+    everywhere = Q() if principal.decides_everywhere else None
+    return _reached(principal, APPROVERS, others=everywhere).exclude(made_from=None)
+
+
+def _reached(
+    principal: Principal, roles: access.Roles, others: Q | None = None
+) -> QuerySet[PolicyRule]:
+    sessions = access.visible_sessions(principal, roles).values("pk")
+    reach = (
+        Q(workspace__in=access.visible_workspaces(principal, roles).values("pk"))
+        | Q(session__in=sessions)
+        | Q(task__session__in=sessions)
+    )
+    if others is not None:
+        reach = others if not others else reach | others
+    return rules.live().filter(reach)
