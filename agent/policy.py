@@ -5,8 +5,8 @@ The order of judgement, each step written into the decision's chain:
 1. A tool without a known capability is denied. (The path guard has refused before that.)
 2. In mode `read_only` everything but reading is denied.
 3. Any matching rule that denies, whatever its scope.
-4. A matching `final` rule, then the other rules of administrators, then those that people made from
-   a card; within each the highest priority, then the narrower scope, then ask over allow.
+4. The rules of administrators, then those that people made from a card; within each a `final` one,
+   then the highest priority, then the narrower scope, then ask over allow.
 5. The default: by the last segment of the capability.
 
 What would be asked is denied in mode `deny`. No rule lets a write under `skills/` or `memory/` pass
@@ -190,8 +190,8 @@ def _by_rules(matching: Sequence[Rule], subject: Subject, default: Decision) -> 
 def _rank(rule: Rule) -> tuple[bool, bool, bool, int, int, int]:
     return (
         rule.decision == "deny",
-        rule.final,
         not rule.from_card,
+        rule.final,
         rule.priority,
         _NARROWNESS[rule.scope],
         _SEVERITY[rule.decision],
