@@ -42,6 +42,7 @@ from agent.judging import Judge
 from agent.messages import Block, Reasoning, Reply, Text, ToolCall
 from agent.policy import Decision
 from agent.providers import Model, ModelRequest, ToolDefinition
+from agent.providers.failures import FILTER, failure
 from agent.room import Room
 from agent.text import cut
 from agent.toolbox import Toolbox
@@ -326,6 +327,14 @@ def _checked(reply: Reply | None) -> Reply:
         return reply
     if any(isinstance(block, Text) and block.text.strip() for block in reply.blocks):
         return reply
+    if reply.finish_reason.lower() in FILTER:
+        raise failure("it withheld the answer", "content_filter")
+    if reply.finish_reason == "length":
+        raise ProviderIncomplete(
+            "The model had used up its output before it came to an answer.",
+            code="empty_answer",
+            hint="Raise max_tokens in the options of its profile, or choose another model.",
+        )
     raise ProviderIncomplete(
         "The model gave an empty answer.",
         code="empty_answer",

@@ -103,13 +103,14 @@ class Exchange:
     """Why the text ends where it ends, when something cut it off."""
     place: Place | None = None
     """Of the `model_call_started` that it answers."""
+    model: str = ""
 
     def messages(self) -> Iterator[Message]:
         blocks = [self._current(block) for block in self.blocks]
         if self.note:
             blocks.append(Text(block_id="", text=f"\n[{self.note}]"))
         if any(isinstance(block, Text | ToolCall) for block in blocks):
-            yield AssistantMessage(blocks=tuple(blocks))
+            yield AssistantMessage(blocks=tuple(blocks), model=self.model)
             yield from (call.message() for call in self.calls)
 
     def _current(self, block: Block) -> Block:

@@ -54,6 +54,8 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
+    model: str = ""
+    """Which one wrote it; "" is the one that is asked."""
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

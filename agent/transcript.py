@@ -123,7 +123,7 @@ class Transcript:
 
     def _model_call_started(self, event: ModelCallStarted) -> None:
         self._close_reply()
-        self._open = Exchange(step=event.step, place=self.place)
+        self._open = Exchange(step=event.step, place=self.place, model=event.model)
 
     def _model_call_retried(self, event: ModelCallRetried) -> None:
         self._partial.clear()

@@ -6,6 +6,8 @@
    text exactly. A surrogate pair cut in two by JSON chunks is joined first, and so is a key: what
    may still become one is held back, nothing else.
 4. An end is `[DONE]` or a finish reason. Anything else is a reply that broke off.
+5. Where only the end shows that text was reasoning, or the reverse, the blocks are written anew
+   under new ids; the ones that were streamed have no part in the reply and never happened.
 """
 
 from __future__ import annotations
@@ -14,62 +16,27 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from agent.errors import ProviderIncomplete, ProviderRefused
-from agent.events import MAX_DELTA_CHARS, AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
+from agent.events import AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
 from agent.messages import Block, Reasoning, Reply, Text, Usage
-from agent.providers.calls import CallTable, OpenCall, finished, scrubbed
+from agent.providers.calls import CUT_OFF, FILTERED, CallTable, OpenCall, finished, scrubbed
 from agent.providers.chunks import Call, Choice, Chunk, Part, decode, of_object
-from agent.providers.failures import failure, failure_of, is_error, tidy
+from agent.providers.failures import FILTER, failure, failure_of, is_error, tidy
+from agent.providers.growth import ENOUGH, Growth
+from agent.providers.outgoing import Outgoing
 from agent.providers.scrub import Scrubber
-from agent.providers.thinking import ReasoningDetails, ThinkSplitter
-from agent.providers.usage import estimated_usage, usage_of
-from agent.text import clean
+from agent.providers.thinking import ReasoningDetails, ThinkSplitter, lone_end
+from agent.providers.usage import estimated_usage, merged, usage_of
 
 NO_KEY = Scrubber()
 MAX_REPLY_CHARS = 4 * 1024 * 1024
 _MAX_COMPARED = 64 * 1024
-_LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_LENGTH = frozenset(
+    (
+        *("length", "max_tokens", "max_output_tokens", "model_length", "token_limit"),
+        *("max_completion_tokens", "model_context_window_exceeded"),
+    )
+)
 _NO_REASON = frozenset({"", "null", "none"})
-
-
-class _Stream:
-    """The text of one block on its way out."""
-
-    def __init__(self, delta: Callable[[int, str], Delta], scrub: Scrubber) -> None:
-        self._delta = delta
-        self._scrub = scrub or None
-        self._pending: list[str] = []
-        self._sent: list[str] = []
-        self._offset = 0
-
-    @property
-    def text(self) -> str:
-        return "".join(self._sent)
-
-    def add(self, piece: str) -> None:
-        self._pending.append(piece)
-
-    def drain(self, *, final: bool = False) -> Iterable[Delta]:
-        text = "".join(self._pending)
-        self._pending.clear()
-        if not text:
-            return
-        if self._scrub is not None:
-            text = self._scrub.exact(text)
-        if not final and (kept := self._undecided(text)):
-            self._pending.append(text[-kept:])
-            text = text[:-kept]
-        text = clean(text)
-        for start in range(0, len(text), MAX_DELTA_CHARS):
-            piece = text[start : start + MAX_DELTA_CHARS]
-            self._sent.append(piece)
-            yield self._delta(self._offset, piece)
-            self._offset += len(piece)
-
-    def _undecided(self, text: str) -> int:
-        """How much of the end may mean something else with the next read."""
-        if "\ud800" <= text[-1] <= "\udbff":
-            return 1
-        return 0 if self._scrub is None else self._scrub.undecided(text)
 
 
 class Assembler:
@@ -88,11 +55,14 @@ class Assembler:
         self._new_block_id = new_block_id
         self._input_chars = input_chars
         self._scrub = scrub
+        self._think_open = think_open
         self._thinking = ThinkSplitter(inside=think_open)
+        self._growing = Growth(), Growth()
+        """Of the answer and of the reasoning."""
         self._calls = CallTable(new_block_id)
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Outgoing] = {}
         """Every block by its id, in the order in which they were opened."""
-        self._dirty: dict[str, _Stream] = {}
+        self._dirty: dict[str, Outgoing] = {}
         self._text_id = ""
         self._reasoning_id = ""
         self._details = ReasoningDetails()
@@ -101,7 +71,13 @@ class Assembler:
         self._said = ""
         self._chars = 0
         self._usage: Usage | None = None
-        self._ignored = b""
+        self._index: int | None = None
+        """Of the choice that is ours."""
+        self._counting = True
+        """Whether servers may still turn out to number chunks where choices have their number."""
+        self._head = self._ignored = b""
+        self.ended_unopened = False
+        """Whether the reply ended a reasoning that nothing had opened."""
         self.finish_reason = ""
         self.done = False
         """Whether `[DONE]` was seen: what follows does not count."""
@@ -111,6 +87,21 @@ class Assembler:
         """Whether the reply may end here."""
         return self.done or bool(self.finish_reason)
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing but its tail can follow. A finish reason before any word is none: some
+        servers write it into the first chunk."""
+        return self.done or bool(self.finish_reason and self._streams)
+
+    @property
+    def progress(self) -> int:
+        """Grows with the reply."""
+        return self._chars
+
+    def begins(self, body: bytes) -> None:
+        """The beginning of the body: all there is to tell when nothing in it is a reply."""
+        self._head += body
+
     def feed(self, payloads: Iterable[bytes]) -> list[Delta]:
         """Take the payloads of one network read."""
         for payload in payloads:
@@ -119,11 +110,20 @@ class Assembler:
             chunk = decode(payload)
             if chunk is not None:
                 self._chunk(chunk)
-            elif payload.strip().upper() in (b"[DONE]", b"DONE"):
+                if not chunk.choices:
+                    self._ignored = payload[:200]
+            elif payload.strip(b' "\t').upper() in (b"[DONE]", b"DONE"):
                 self.done = True
             else:
-                self._ignored = self._ignored or payload[:200]
+                self._other(payload)
         return self._drain()
+
+    def _other(self, payload: bytes) -> None:
+        """Text instead of a chunk: a sign of life, or how the server says that it failed."""
+        said = payload[:2000].decode("utf-8", "replace")
+        if said.lstrip("[ ").lower().startswith("error"):
+            raise failure(tidy(said))
+        self._ignored = payload[:200]
 
     def feed_body(self, body: dict[str, Any]) -> list[Delta]:
         """Take a whole reply that was not streamed."""
@@ -135,8 +135,10 @@ class Assembler:
         """(the last deltas, the reply). Raises ProviderIncomplete when the end is missing."""
         if not self.ended:
             raise self._broken_off()
+        for growing, take in zip(self._growing, (self._answer, self._thought), strict=True):
+            take(growing.close())
         self._route(self._thinking.close())
-        rest = self._drain(final=True)
+        rest = [*self._drain(final=True), *self._told_apart()]
         blocks = tuple(self._block(block_id) for block_id in self._streams)
         reason = self.finish_reason or ("tool_calls" if self._calls.calls else "stop")
         return rest, Reply(
@@ -151,15 +153,36 @@ class Assembler:
         if chunk.other is not None and is_error(chunk.other):
             raise failure_of(chunk.other)
         if chunk.usage:
-            self._usage = usage_of(chunk.usage) or self._usage
+            self._used(chunk.usage)
         for choice in chunk.choices or ():
-            if not choice.index:  # we never ask for a second choice; some servers send one
+            if choice.index == self._index:
+                self._counting = False
                 self._choice(choice)
+            elif self._is_ours(choice, chunk):
+                self._choice(choice)
+
+    def _is_ours(self, choice: Choice, chunk: Chunk) -> bool:
+        """The first choice is. We never ask for a second one; some servers send it, and some count
+        their chunks here."""
+        if choice.index is None:
+            return True
+        counted = self._counting and chunk.choices == [choice] and choice.index - 1 == self._index
+        if self._index is None or counted:
+            self._index = choice.index
+            return True
+        return False
+
+    def _used(self, usage: dict[str, Any]) -> None:
+        found = usage_of(usage)
+        if found is not None:
+            self._usage = merged(self._usage, found)
 
     def _choice(self, choice: Choice) -> None:
         if choice.error:
             raise failure_of({"error": choice.error})
         if choice.delta is not None:
+            if choice.finish_reason and self._is_all_again(choice.delta.content):
+                choice.delta.content = None
             self._part(choice.delta)
             self._streamed = self._streamed or bool(self._streams)
         if choice.message is not None:
@@ -167,7 +190,7 @@ class Assembler:
         if choice.text:
             self._answer(choice.text)
         if choice.usage:
-            self._usage = usage_of(choice.usage) or self._usage
+            self._used(choice.usage)
         if choice.finish_reason:
             self._reason(choice.finish_reason)
 
@@ -184,10 +207,11 @@ class Assembler:
         if part.reasoning_details:
             told = self._details.add(part.reasoning_details)
             thought = thought or told
+        answers, thinks = self._growing
         if thought:
-            self._route([(True, thought)])
+            self._thought(thought if thinks.plain else thinks.feed(thought))
         if part.content:
-            self._answer(part.content)
+            self._answer(part.content if answers.plain else answers.feed(part.content))
         if part.refusal:
             self._answer(part.refusal)
         if part.tool_calls:
@@ -207,6 +231,12 @@ class Assembler:
         whole.content = self._unsaid(whole.content or "")
         self._part(whole)
 
+    def _is_all_again(self, content: str | None) -> bool:
+        """Whether a last piece repeats the whole answer."""
+        if not content or len(content) < ENOUGH or not self._text_id:
+            return False
+        return content == self._streams[self._text_id].whole
+
     def _unsaid(self, content: str) -> str:
         """Messages that grow from chunk to chunk repeat their beginning."""
         if self._said and content.startswith(self._said):
@@ -215,7 +245,13 @@ class Assembler:
             self._said += content
         return content
 
+    def _thought(self, piece: str) -> None:
+        if piece:
+            self._route(((True, piece),))
+
     def _answer(self, piece: str) -> None:
+        if not piece:
+            return
         if self._thinking.done:
             self._route(((False, piece),))
         else:
@@ -237,7 +273,7 @@ class Assembler:
             return
         call, new = placed
         if len(self._calls.calls) > known:
-            self._streams[call.block_id] = _Stream(self._call_delta(call), self._scrub)
+            self._streams[call.block_id] = Outgoing(self._call_delta(call), self._scrub)
         if new:
             self._write(call.block_id, new)
 
@@ -249,7 +285,7 @@ class Assembler:
         def delta(offset: int, piece: str) -> Delta:
             return kind(step=self._step, block_id=block_id, offset=offset, delta=piece)
 
-        self._streams[block_id] = _Stream(delta, self._scrub)
+        self._streams[block_id] = Outgoing(delta, self._scrub)
         return block_id
 
     def _call_delta(self, call: OpenCall) -> Callable[[int, str], Delta]:
@@ -282,6 +318,36 @@ class Assembler:
         self._dirty.clear()
         return deltas
 
+    def _told_apart(self) -> list[Delta]:
+        """Text and reasoning as the whole reply shows them."""
+        text = self._streams[self._text_id].text if self._text_id else ""
+        thought = self._streams[self._reasoning_id].text if self._reasoning_id else ""
+        if found := lone_end(text):
+            self.ended_unopened = True
+            return self._rewrite(thought + found[0], found[1])
+        if len(thought) >= ENOUGH and text != thought and text.startswith(thought):
+            return self._rewrite(thought, text[len(thought) :].lstrip())  # sent in both fields
+        whole = self._think_open and self._thinking.unclosed and not self._calls.calls
+        if whole and not text and self.finish_reason != "length":
+            return self._rewrite("", thought)  # it did not think this time
+        return []
+
+    def _rewrite(self, thought: str, text: str) -> list[Delta]:
+        for block_id in (self._reasoning_id, self._text_id):
+            self._streams.pop(block_id, None)
+        calls, self._streams = self._streams, {}
+        self._reasoning_id = self._text_id = ""
+        self._route(
+            [
+                (is_reasoning, said)
+                for is_reasoning, said in ((True, thought), (False, text))
+                if said
+            ]
+        )
+        deltas = self._drain(final=True)
+        self._streams |= calls
+        return deltas
+
     def _block(self, block_id: str) -> Block:
         text = self._streams[block_id].text
         if block_id == self._text_id:
@@ -291,7 +357,9 @@ class Assembler:
             return Reasoning(block_id=block_id, text=text, provider_data=opaque)
         calls = self._calls.calls
         call = next(call for call in calls if call.block_id == block_id)
-        cut_off = self.finish_reason == "length" and call is calls[-1]
+        why = CUT_OFF if self.finish_reason == "length" else ""
+        why = FILTERED if self.finish_reason.lower() in FILTER else why
+        cut_off = why if call is calls[-1] else ""
         return finished(call, text, cut_off=cut_off, scrub=self._scrub)
 
     def _estimate(self) -> Usage:
@@ -301,8 +369,8 @@ class Assembler:
     def _broken_off(self) -> ProviderIncomplete:
         if self._streams:
             message = "The model's reply broke off before its end."
-        elif self._ignored:
-            said = tidy(self._ignored.decode("utf-8", "replace"))
+        elif told := self._ignored or self._head:
+            said = tidy(told.decode("utf-8", "replace"))
             message = f"The model's server sent no reply, only: {said}"
         else:
             message = "The model's server closed the connection without a reply."

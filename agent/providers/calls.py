@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from agent.errors import ProviderRefused
@@ -22,10 +23,16 @@ from agent.providers.scrub import Scrubber
 from agent.text import clean_json, cut
 
 MAX_CALLS = 128
-_CUT_OFF = (
+CUT_OFF = (
     "Your output was cut off at its length limit before this call was complete. It was not "
     "executed. Send it again, shorter or in several smaller calls."
 )
+FILTERED = (
+    "The provider's content filter cut your output off before this call was complete. It was not "
+    "executed. Say it differently, or explain what you cannot do."
+)
+_NO_NAME = frozenset({"null", "None", "undefined"})
+"""What some servers write where there is no name."""
 
 
 class OpenCall:
@@ -73,6 +80,7 @@ class CallTable:
         """Put `entry` where it belongs: (its call, the argument text that is new)."""
         function = entry.function or Function()
         name, new = function.name or "", function.arguments or ""
+        name = "" if name in _NO_NAME else name
         if not (entry.id or name or new):
             return None
         call = self._candidate(entry, name)
@@ -90,6 +98,8 @@ class CallTable:
         at_index = None if entry.index is None else self._by_index.get(entry.index)
         if entry.id:
             same = [call for call in self.calls if call.id == entry.id]
+            if same and name and entry.index is not None and at_index is None:
+                return None  # some servers give all calls of a reply one id
             if same:
                 return at_index if at_index in same else same[-1]
         if at_index or (entry.index is not None and (entry.id or name)):
@@ -98,7 +108,8 @@ class CallTable:
 
     def _starts_anew(self, call: OpenCall, entry: Call, name: str, new: str) -> bool:
         if entry.id and entry.id == call.id:
-            return bool(name) and self._complete(call) and not self._goes_on(call, new)
+            settled = bool(name) and call.pieces != ["{}"] and self._complete(call)
+            return settled and not self._goes_on(call, new)
         other_id = bool(entry.id and call.id)
         if not name or not call.name:
             return other_id and bool(new.strip()) and self._complete(call)
@@ -149,20 +160,38 @@ def _differs_while_blank(call: OpenCall, entry: Call, name: str) -> bool:
     return name != call.name and (entry.type is not None or entry.index is None)
 
 
-def finished(call: OpenCall, text: str, *, cut_off: bool, scrub: Scrubber) -> ToolCall:
-    """The call as a value; `text` is its argument text, scrubbed, `cut_off` when it broke off."""
-    arguments, problem = (None, _CUT_OFF) if cut_off else parse_arguments(text)
+def finished(call: OpenCall, text: str, *, cut_off: str, scrub: Scrubber) -> ToolCall:
+    """The call as a value; `text` is its argument text, scrubbed; `cut_off` says, if it broke off,
+    why."""
+    arguments, problem = (None, cut_off) if cut_off else _arguments_of(call, text)
     extra = None if call.extra is None else {"extra_content": call.extra}
     return ToolCall(
         block_id=call.block_id,
         tool_call_id=scrub.exact(call.id),
         index=call.position,
-        name=scrub.exact(call.name),
+        name=scrub.exact(call.name.strip()),
         arguments=scrubbed(arguments, scrub),  # once more: `\u0073` is an `s` only now
         raw_arguments=_beginning(text) if arguments is None else "",
         problem=problem,
         provider_data=scrubbed(extra, scrub),
     )
+
+
+def _arguments_of(call: OpenCall, text: str) -> tuple[dict[str, Any] | None, str]:
+    arguments, problem = parse_arguments(text)
+    whole = _repeated_whole(call.pieces) if arguments is None else None
+    if whole is None:
+        return arguments, problem
+    return parse_arguments(whole)
+
+
+def _repeated_whole(pieces: list[str]) -> str | None:
+    """The last word of servers that repeat the beginning with each piece, or that put an empty
+    object before the real one; None when the pieces are not exactly that."""
+    if len(pieces) > 1 and pieces[0].strip() == "{}" and pieces[1].lstrip()[:1] == "{":
+        return "".join(pieces[1:])
+    grows = all(later.startswith(piece) for piece, later in pairwise(pieces))
+    return pieces[-1] if len(pieces) > 1 and grows else None
 
 
 def scrubbed(value: dict[str, Any] | None, scrub: Scrubber) -> dict[str, Any] | None:
@@ -176,7 +205,7 @@ def scrubbed(value: dict[str, Any] | None, scrub: Scrubber) -> dict[str, Any] | 
     return found
 
 
-def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str]:
+def parse_arguments(text: str, *, inside: bool = False) -> tuple[dict[str, Any] | None, str]:
     """(arguments, "") or (None, why not in words for the model). Never guesses at broken JSON."""
     stripped = text.strip()
     if stripped in ("", "null"):
@@ -190,6 +219,8 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str]:
     except ValueError as error:
         fence = " (send plain JSON, without Markdown fences)" if stripped[:3] == "```" else ""
         return None, _not_executed(f"they are not valid JSON: {error}{fence}")
+    if isinstance(value, str) and value.lstrip()[:1] == "{" and not inside:
+        return parse_arguments(value, inside=True)  # encoded twice
     if not isinstance(value, dict):
         return None, _not_executed(f"they are {_kind(value)}, not a JSON object")
     return value, ""

@@ -148,8 +148,11 @@ def _content(value: Any) -> tuple[str, str]:
     if isinstance(value, str):
         return value, ""
     if isinstance(value, dict):
-        if isinstance(value.get("thinking"), str | list):
-            return "", "".join(_content(value["thinking"]))
+        for name in ("thinking", "reasoning", "summary"):
+            if isinstance(value.get(name), str | list):
+                return "", "".join(_content(value[name]))
+        if value.get("type") in ("thinking", "reasoning", "thought"):
+            return "", "".join(_content(value.get("text") or value.get("content")))
         inner = value.get("text") or value.get("content") or value.get("refusal")
         return _content(inner) if isinstance(inner, str | dict) else ("", "")
     pairs = [_content(item) for item in _list(value) if not isinstance(item, list)]

@@ -16,19 +16,57 @@ from agent.errors import ProviderError, ProviderRefused, ProviderUnavailable
 from agent.text import clean, cut
 
 MAX_MESSAGE = 600
+FILTER = frozenset(
+    (
+        *("content_filter", "content-filter", "safety", "recitation", "sensitive"),
+        *("prohibited_content", "blocklist", "spii", "guardrail_intervened"),
+    )
+)
+"""Reasons by which a provider stops what its model writes."""
 
 _OVERFLOW = re.compile(
-    r"context.?length|context.?window|context.?size|maximum.?context|context_overflow"
-    r"|prompt is too long|input is too long|too many (input )?tokens|reduce the length",
+    r"context.?length|context.?window|context.?size|context.?limit|maximum.?context"
+    r"|context_overflow|max_seq_len|maximum model length|maximum prompt length"
+    r"|(prompt|input|request|conversation) (is )?too (long|large)\b|too many (input )?tokens"
+    r"|reduce the length|(prompt|message size).{0,40}exceeds? (the )?(max|limit)"
+    r"|(token|prompt|input).{0,60}exceed\w* .{0,30}(limit|maximum|max |allowed)"
+    r"|exceed\w* .{0,30}(token limit|maximum .{0,30}(tokens|input))|more than max tokens"
+    r"|range of input length|must have less than \d+ tokens|max_new_tokens.{0,12}must be <="
+    r"|上下文.{0,12}(长度|超|限)|(输入|提示).{0,12}(过长|超过|超出)",
+    re.IGNORECASE | re.DOTALL,
+)
+_OWN_LIMIT = re.compile(
+    r"`?max_(completion_|output_)?tokens`?.{0,20}(must be|is too large|should be|cannot|at most)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""About the profile's options, whatever else it mentions."""
+_TOOLS = re.compile(
+    r"^(?!.*parallel.(tool|function)).*((not|n't) support.{0,20}\b(tool|function).?(s\b|call|use)"
+    r"|support.{0,12}tool use|tool choice requires"
+    r"|\b(tool|function).?call\w* (is|are) not (supported|enabled))",
+    re.IGNORECASE | re.DOTALL,
+)
+_FILTERED = re.compile(
+    r"content.?(management.?)?(policy|filter)|responsibleai|data_inspection_failed|safety system",
     re.IGNORECASE,
 )
+_WAIT = re.compile(
+    r"(?:try again|retry|wait|reset\w*)\D{0,20}?(\d+(?:\.\d+)?) ?(ms|milliseconds|s|sec|seconds?|m|min|minutes?)\b",
+    re.IGNORECASE,
+)
+_LONGEST_WAIT = 3600.0
 _QUOTA = re.compile(
-    r"insufficient.?(quota|balance|credit|funds)|billing|exceeded your", re.IGNORECASE
+    r"insufficient.?(quota|balance|credit|funds)|billing|exceeded your|out of credits|欠费|余额不足",
+    re.IGNORECASE,
 )
 _AUTH = re.compile(
     r"authenticat|unauthori[sz]ed|permission|forbidden|api.?key|access denied", re.IGNORECASE
 )
-_RATE = re.compile(r"rate.?limit|too many requests|throttl", re.IGNORECASE)
+_BAD_KEY = re.compile(
+    r"api.?key.{0,20}(not valid|invalid|incorrect|expired)|(invalid|incorrect|no).{0,6}api.?key",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"rate.?limit|too many requests|throttl|限流|频率", re.IGNORECASE)
 _MODEL = re.compile(
     r"model.{0,80}(not.?found|not exist|unknown|not available)"
     r"|(unknown|invalid|no such|not.?found).{0,20}model",
@@ -48,6 +86,10 @@ _HINTS = {
     "provider_overloaded": "The model's server has a problem of its own: try again later.",
     "provider_redirect": "Put the final address into the base URL.",
     "context_overflow": "The conversation is longer than this model can read.",
+    "provider_tools": "Pilothouse works by tool calls: choose a model that has them, or start the "
+    "server with them (vLLM: --enable-auto-tool-choice and --tool-call-parser).",
+    "provider_filtered": "The provider's content filter stopped it: say it differently, or choose "
+    "another model.",
     "provider_refused": "See the server's message; the model profile can change what is sent.",
 }
 
@@ -56,7 +98,8 @@ def failure(
     said: str, kind: str = "", *, status: int | None = None, retry_after: float | None = None
 ) -> ProviderError:
     """The typed error for what the server `said`; `kind` is its own type and code, if any."""
-    code = _code(f"{kind} {said}", kind, status)
+    wait = retry_after if retry_after is not None else _wait(said)
+    code = _code(f"{kind} {said}", kind, status, waits=wait is not None)
     retryable = code in {"provider_rate_limited", "provider_overloaded"}
     number = f" ({status})" if status else ""
     what = "could not answer" if retryable else "refused the request"
@@ -65,8 +108,18 @@ def failure(
         code=code,
         hint=_HINTS[code],
         status=status,
-        retry_after=retry_after,
+        retry_after=wait,
     )
+
+
+def _wait(said: str) -> float | None:
+    """Seconds that a message without a header names."""
+    found = _WAIT.search(said)
+    if found is None:
+        return None
+    unit = found[2].lower()
+    seconds = float(found[1]) * (60 if unit in ("m", "min", "minute", "minutes") else 1)
+    return min(seconds / 1000 if unit.startswith(("ms", "mil")) else seconds, _LONGEST_WAIT)
 
 
 def failure_of(
@@ -85,9 +138,21 @@ def is_error(body: Any) -> bool:
         return bool(body) and is_error(body[0])
     if not isinstance(body, dict):
         return False
-    if body.get("error") or body.get("errors") or body.get("detail"):
+    if any(body.get(name) for name in ("error", "errors", "detail", "error_code")):
         return True
-    return isinstance(body.get("message"), str) and not body.get("choices")
+    if body.get("choices") or body.get("usage"):
+        return False
+    said = any(isinstance(body.get(name), str) and body[name] for name in _SAID)
+    return said or bool(_base(body).get("status_code"))
+
+
+_SAID = ("message", "msg", "error_msg", "Message", "errorMessage", "error_message")
+
+
+def _base(body: dict[str, Any]) -> dict[str, Any]:
+    """Where MiniMax says how it went, in replies as well."""
+    base = body.get("base_resp")
+    return base if isinstance(base, dict) else {}
 
 
 def readable(body: bytes) -> tuple[str, Any]:
@@ -97,6 +162,12 @@ def readable(body: bytes) -> tuple[str, Any]:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     text = body.decode("utf-8", "replace")
+    line = next((line for line in text.splitlines() if line.startswith("data:")), "")
+    if line and text.lstrip()[:1] != "<":  # an error as a stream
+        try:
+            return "", msgspec.json.decode(line[5:])
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            text = line[5:]
     if text.lstrip()[:1] == "<":
         title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
         text = title[1] if title and title[1].strip() else text
@@ -120,7 +191,8 @@ def _read(body: Any, depth: int = 4) -> tuple[str, str, int | None]:
         return _read(inner, depth - 1)
     if isinstance(inner, str):
         return inner, _words(body), _status(body)
-    said = body.get("message") or body.get("msg") or body.get("detail") or ""
+    said = next((body[name] for name in (*_SAID, "detail") if body.get(name)), "")
+    said = said or _base(body).get("status_msg") or ""
     metadata = body.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
         said = f"{said}: {metadata['raw']}"  # a router's own message says nothing, this one does
@@ -140,7 +212,7 @@ def _read_list(bodies: list[Any], depth: int) -> tuple[str, str, int | None]:
 
 
 def _words(body: dict[str, Any]) -> str:
-    parts = (body.get(name) for name in ("type", "code", "status"))
+    parts = (body.get(name) for name in ("type", "code", "status", "error_code"))
     return " ".join(str(part) for part in parts if part)
 
 
@@ -152,13 +224,21 @@ def _status(body: dict[str, Any]) -> int | None:
     return None
 
 
-def _code(words: str, kind: str, status: int | None) -> str:
-    if status not in {401, 403, 429} and _OVERFLOW.search(words):
+def _code(words: str, kind: str, status: int | None, *, waits: bool) -> str:
+    about_us = status not in {401, 403}
+    if about_us and _TOOLS.search(words):
+        return "provider_tools"
+    too_long = _OVERFLOW.search(words) and not _OWN_LIMIT.search(words)
+    if about_us and too_long and (status != 429 or "request too large" in words.lower()):
         return "context_overflow"
     if status is None:
         return _code_of_words(words, kind)
-    if status == 402 or (status == 429 and _QUOTA.search(words)):
+    if status == 402 or (status == 429 and _is_about_money(words, waits)):
         return "provider_quota"
+    if status == 400 and _BAD_KEY.search(words):
+        return "provider_auth"
+    if status < 500 and status != 429 and _FILTERED.search(words):
+        return "provider_filtered"
     if status in {408, 409, 425, 429}:
         return "provider_rate_limited"
     if status >= 500 and status not in {501, 505}:
@@ -170,11 +250,17 @@ def _code(words: str, kind: str, status: int | None) -> str:
     )
 
 
+def _is_about_money(words: str, waits: bool) -> bool:
+    """Some say "exceeded your quota" of a minute, and when to come back."""
+    return "insufficient" in words.lower() or (not waits and bool(_QUOTA.search(words)))
+
+
 def _code_of_words(words: str, kind: str) -> str:
     """Without a status only the words are left; an unknown failure is worth another try."""
     for pattern, code in (
         (_QUOTA, "provider_quota"),
         (_RATE, "provider_rate_limited"),
+        (_FILTERED, "provider_filtered"),
         (_MODEL, "provider_model"),
         (_AUTH, "provider_auth"),
     ):

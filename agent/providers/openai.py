@@ -47,7 +47,9 @@ TAIL_SECONDS = 2.0
 DONE_SECONDS = 0.02
 """After `[DONE]` only the end can follow; seeing it keeps the connection usable."""
 _LEARNABLE = frozenset({None, 400, 404, 405, 415, 422, 500, 501})
-_ABOUT_THE_REQUEST = frozenset({"provider_refused", "provider_model", "provider_overloaded"})
+_ABOUT_THE_REQUEST = frozenset(
+    {"provider_refused", "provider_model", "provider_overloaded", "provider_tools"}
+)
 
 
 class OpenAIProvider:
@@ -116,6 +118,8 @@ class OpenAIProvider:
             for delta in reader.close():
                 yield delta
             rest, reply = assembler.finish()
+            if assembler.ended_unopened:
+                self.quirks.think_open = True
         for delta in rest:
             yield delta
         yield reply
@@ -224,11 +228,17 @@ class _Patience:
         self.seconds = seconds
         self._now = asyncio.get_running_loop().time
         self._last: float | None = None
+        self._progress = -1
 
     def until(self, assembler: Assembler) -> float | None:
-        """A time of the loop's clock; None when the reply has ended and its tail took too long."""
+        """A time of the loop's clock; None when the reply has ended and its tail took too long.
+
+        Some servers write a finish reason into every chunk: text behind it means that it goes on.
+        """
         now = self._now()
-        if not assembler.ended:
+        if assembler.progress != self._progress:
+            self._progress, self._last = assembler.progress, None
+        if not assembler.settled:
             return now + self.seconds
         self._last = self._last or now + TAIL_SECONDS
         if now >= self._last:

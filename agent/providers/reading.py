@@ -5,6 +5,8 @@ What it is shows in its first character, so a wrong content type does no harm. B
 
 from __future__ import annotations
 
+import msgspec
+
 from agent.errors import ProviderRefused
 from agent.events import Delta
 from agent.providers.assembler import Assembler
@@ -13,6 +15,8 @@ from agent.providers.sse import SSEParser
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+HEAD_BYTES = 200
+"""Of a body in which nothing is a reply, so much is told."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -31,6 +35,8 @@ class BodyReader:
         if self._size > MAX_BODY_BYTES:
             raise _too_large()
         if self._parser is not None:
+            if self._size < HEAD_BYTES:
+                self._assembler.begins(read)
             return self._assembler.feed(self._parser.feed(read))
         self._document += read
         if len(self._document) > MAX_DOCUMENT_BYTES:
@@ -38,6 +44,7 @@ class BodyReader:
         first = bytes(self._document[:64]).removeprefix(_BOM).lstrip()[:1]
         if first in (b"", b"{", b"[", b"<"):
             return []
+        self._assembler.begins(bytes(self._document[:HEAD_BYTES]))
         self._parser = SSEParser()
         return self._assembler.feed(self._parser.feed(bytes(self._document)))
 
@@ -53,6 +60,8 @@ class BodyReader:
             raise failure_of(value)
         if isinstance(value, dict):
             return self._assembler.feed_body(value)
+        if isinstance(value, list):
+            return self._assembler.feed(msgspec.json.encode(item) for item in value)
         if body[:1] == b"<":
             raise ProviderRefused(
                 f"The model's server sent {said}",

@@ -6,9 +6,14 @@
 3. A last event without its blank line counts (`close()`): many servers just hang up.
 4. A line that starts with `{` is data although it lacks the field name: proxies that fail in the
    middle of a stream write their JSON error so, and no SSE field can begin like that.
+5. Events that only one line end parts are told apart where JSON says so: no document goes on with
+   `{` or `[DONE]` behind a `}`.
+6. The data of `event: error` is an error, also when it is plain text.
 """
 
 from __future__ import annotations
+
+import json
 
 from agent.errors import ProviderRefused
 
@@ -17,7 +22,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SSEParser:
-    """Feed it network reads, get the `data` of complete events; ids and event names are ignored."""
+    """Feed it network reads, get the `data` of complete events; ids and other names are ignored."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
@@ -25,6 +30,8 @@ class SSEParser:
         """The line that is not complete yet; never holds a line end."""
         self._data: list[bytes] = []
         self._size = 0
+        self._failed = False
+        """Whether the event is named `error`."""
         self._after_cr = False
         self._started = False
 
@@ -70,23 +77,50 @@ class SSEParser:
         payloads: list[bytes] = []
         for line in lines:
             if line[:6] == b"data: ":
-                self._data.append(line[6:])
+                data = line[6:]
             elif not line:
                 if self._data:
                     payloads.append(self._complete())
-            elif line[:5] == b"data:":
-                self._data.append(line[5:])
-            elif line[:1] == b"{" or line == b"data":
-                self._data.append(line.removeprefix(b"data"))
-            if self._data:
-                self._size += len(line) + 1
-                if self._size > self._limit:
-                    raise _too_large(self._limit)
+                self._failed = False
+                continue
+            elif (found := self._field(line)) is not None:
+                data = found
+            else:
+                continue
+            if self._data and _begins_anew(self._data[-1], data):
+                payloads.append(self._complete())
+            self._data.append(data)
+            self._size += len(line) + 1
+            if self._size > self._limit:
+                raise _too_large(self._limit)
         return payloads
+
+    def _field(self, line: bytes) -> bytes | None:
+        """The data of a line that is not of the usual form."""
+        if line[:5] == b"data:":
+            return line[5:]
+        if line[:1] == b"{" or line == b"data":
+            return line.removeprefix(b"data")
+        if line[:6] == b"event:":
+            self._failed = line[6:].strip() == b"error"
+        return None
 
     def _complete(self) -> bytes:
         data, self._data, self._size = self._data, [], 0
-        return data[0] if len(data) == 1 else b"\n".join(data)
+        payload = data[0] if len(data) == 1 else b"\n".join(data)
+        return _as_error(payload) if self._failed else payload
+
+
+def _begins_anew(before: bytes, line: bytes) -> bool:
+    return before.rstrip()[-1:] == b"}" and line.lstrip()[:1] in (b"{", b"[")
+
+
+def _as_error(payload: bytes) -> bytes:
+    if b'"error"' in payload:
+        return payload
+    if payload.lstrip()[:1] == b"{":
+        return b'{"error":' + payload + b"}"
+    return json.dumps({"error": payload.decode("utf-8", "replace")}).encode()
 
 
 def _too_large(limit: int) -> ProviderRefused:

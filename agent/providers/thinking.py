@@ -15,9 +15,17 @@ _OPEN = {
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
     "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|channel|>analysis<|message|>": "<|end|>",
+    "<|start|>assistant<|channel|>analysis<|message|>": "<|end|>",
+    "<|start|>assistant<|channel|>final<|message|>": "",
+    "<|channel|>final<|message|>": "",
     "</think>": "",
 }
-"""Opening tag -> closing tag. A lone closing tag at the very beginning is dropped."""
+"""Opening tag -> closing tag. What has no closing tag is dropped at the very beginning."""
 
 _MAX_HELD = 256
 _MAX_DETAILS = 256
@@ -38,6 +46,11 @@ class ThinkSplitter:
     def done(self) -> bool:
         """Whether every further piece is plain text."""
         return not (self._closing or self._open)
+
+    @property
+    def unclosed(self) -> bool:
+        """Whether the reasoning has not ended."""
+        return bool(self._closing)
 
     def feed(self, piece: str) -> list[tuple[bool, str]]:
         if self.done:
@@ -81,6 +94,16 @@ class ThinkSplitter:
             return ""
         self._closing, self._open, self._bare = "", True, True
         return rest
+
+
+def lone_end(text: str) -> tuple[str, str] | None:
+    """(thought, answer) of a text whose reasoning was opened in the prompt, so that only its end
+    shows; None for others, also for those that quote the tag."""
+    thought, tag, answer = text.partition("</think>")
+    quoted = thought.count("`") % 2 or thought[-1:] in ("'", '"', "“", "「")
+    if not tag or quoted or "<think>" in thought:
+        return None
+    return thought.strip(), answer.lstrip()
 
 
 def _overlap(text: str, tag: str) -> int:

@@ -32,6 +32,18 @@ def usage_of(value: dict[str, Any]) -> Usage | None:
     )
 
 
+def merged(known: Usage | None, new: Usage) -> Usage:
+    """Counts grow within a reply, and a later report may leave out what an earlier one had."""
+    if known is None:
+        return new
+    return Usage(
+        input_tokens=max(known.input_tokens, new.input_tokens),
+        output_tokens=max(known.output_tokens, new.output_tokens),
+        reasoning_tokens=max(known.reasoning_tokens, new.reasoning_tokens),
+        cached_tokens=max(known.cached_tokens, new.cached_tokens),
+    )
+
+
 def estimated_usage(input_chars: int, output_chars: int, reasoning_chars: int) -> Usage:
     """What it was about, when the provider does not say."""
     return Usage(

@@ -2,7 +2,8 @@
 
 One system message, at index 0. Every call has one result, right behind it, in the order of the
 calls. Ids are unique and not empty, arguments are always the text of a JSON object, names match
-what servers allow. Reasoning stays at home unless a quirk demands it.
+what servers allow. Reasoning stays at home unless a quirk demands it. What a model left for its own
+provider (signatures, ids of odd forms) goes to no other.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import msgspec
 
 from agent.messages import AssistantMessage, Message, Reasoning, ToolCall, ToolMessage, UserMessage
 from agent.providers import ModelRequest, ToolDefinition
-from agent.providers.quirks import NO_CONTENT_FILLER, Quirks
+from agent.providers.quirks import NO_CONTENT_FILLER, Quirks, plain_schema
 from agent.text import clean_json
 
 MAX_ID = 40
+_UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""What Google's documentation gives for calls that did not come from its models."""
 UNKNOWN_OUTCOME = "The call was interrupted; its outcome is unknown."
+_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _encode = msgspec.json.encode
 
 
@@ -30,13 +34,13 @@ def request_body(
     """The whole body; `options` are the profile's own fields (temperature, max_tokens …)."""
     body: dict[str, Any] = {
         "model": model,
-        "messages": [*_system(request.system, quirks), *_messages(request.messages, quirks)],
+        "messages": [*_system(request.system, quirks), *_messages(request.messages, model, quirks)],
         "stream": quirks.stream,
     }
     if quirks.stream:
         body["stream_options"] = {"include_usage": True}
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tools"] = [_tool(tool, quirks) for tool in request.tools]
     body |= {quirks.renamed.get(name, name): value for name, value in options.items()}
     if quirks.system_role == "user":
         _merge_system(body["messages"])
@@ -67,18 +71,21 @@ def _merge_system(messages: list[dict[str, Any]]) -> None:
 
 
 def _alternating(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A summary, a request and what was said behind it are a person's messages in a row."""
+    """A summary, a request and what was said behind it are a person's messages in a row; and they
+    may speak right after a tool."""
     out: list[dict[str, Any]] = []
     for message in messages:
         if out and message["role"] == out[-1]["role"] == "user":
             both = f"{out[-1]['content']}\n\n{message['content']}"
             out[-1] = {"role": "user", "content": both}
         else:
+            if out and message["role"] == "user" and out[-1]["role"] == "tool":
+                out.append({"role": "assistant", "content": NO_CONTENT_FILLER})
             out.append(message)
     return out
 
 
-def _messages(messages: Sequence[Message], quirks: Quirks) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[Message], model: str, quirks: Quirks) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for position, message in enumerate(messages):
         match message:
@@ -86,7 +93,8 @@ def _messages(messages: Sequence[Message], quirks: Quirks) -> list[dict[str, Any
                 out.append({"role": "user", "content": text})
             case AssistantMessage():
                 results = _results_after(messages, position)
-                out += _assistant(message, results, quirks)
+                own = message.model in ("", model)
+                out += _assistant(message, results, quirks, own=own)
             case ToolMessage():
                 pass  # went out with its call
     return out
@@ -104,22 +112,25 @@ def _results_after(messages: Sequence[Message], position: int) -> dict[str, str]
 
 
 def _assistant(
-    message: AssistantMessage, results: dict[str, str], quirks: Quirks
+    message: AssistantMessage, results: dict[str, str], quirks: Quirks, *, own: bool
 ) -> list[dict[str, Any]]:
     calls, text = message.calls, message.text
     if not calls:
         return [{"role": "assistant", "content": text}] if text else []
-    wire: dict[str, Any] = {"role": "assistant", "content": text or quirks.empty_content}
-    wire["tool_calls"] = [_call(call, quirks) for call in calls]
-    _reasoning(wire, message, quirks)
-    return [wire, *(_result(call, results, quirks) for call in calls)]
+    said = "" if quirks.bare_calls else text
+    wire: dict[str, Any] = {"role": "assistant", "content": said or quirks.empty_content}
+    wire["tool_calls"] = [_call(call, quirks, own=own) for call in calls]
+    _reasoning(wire, message, quirks, own=own)
+    return [wire, *(_result(call, results, quirks, own=own) for call in calls)]
 
 
-def _reasoning(wire: dict[str, Any], message: AssistantMessage, quirks: Quirks) -> None:
+def _reasoning(
+    wire: dict[str, Any], message: AssistantMessage, quirks: Quirks, *, own: bool
+) -> None:
     thoughts = [block for block in message.blocks if isinstance(block, Reasoning)]
-    if quirks.reasoning_field:
+    if quirks.reasoning_field and quirks.reasoning_field not in quirks.dropped:
         wire[quirks.reasoning_field] = "".join(thought.text for thought in thoughts)
-    for thought in thoughts:
+    for thought in thoughts if own else ():
         _pass_through(wire, thought.provider_data, quirks)
 
 
@@ -129,29 +140,36 @@ def _pass_through(wire: dict[str, Any], data: Any, quirks: Quirks) -> None:
         wire |= {name: value for name, value in data.items() if name not in quirks.dropped}
 
 
-def _call(call: ToolCall, quirks: Quirks) -> dict[str, Any]:
+def _call(call: ToolCall, quirks: Quirks, *, own: bool) -> dict[str, Any]:
     arguments = _encode({} if call.arguments is None else call.arguments).decode()
     wire: dict[str, Any] = {
-        "id": wire_id(call.tool_call_id, quirks),
+        "id": wire_id(call.tool_call_id, quirks, own=own),
         "type": "function",
         "function": {"name": wire_name(call.name), "arguments": arguments},
     }
-    _pass_through(wire, call.provider_data, quirks)
+    if own:
+        _pass_through(wire, call.provider_data, quirks)
+    if quirks.signatures:
+        wire.setdefault("extra_content", _UNSIGNED)
     return wire
 
 
-def _result(call: ToolCall, results: dict[str, str], quirks: Quirks) -> dict[str, Any]:
+def _result(
+    call: ToolCall, results: dict[str, str], quirks: Quirks, *, own: bool
+) -> dict[str, Any]:
     content = results.get(call.tool_call_id, UNKNOWN_OUTCOME)
-    return {
+    wire = {
         "role": "tool",
-        "tool_call_id": wire_id(call.tool_call_id, quirks),
+        "tool_call_id": wire_id(call.tool_call_id, quirks, own=own),
         "content": content or NO_CONTENT_FILLER,
     }
+    return {**wire, "name": wire_name(call.name)} if quirks.tool_names else wire
 
 
-def wire_id(tool_call_id: str, quirks: Quirks) -> str:
+def wire_id(tool_call_id: str, quirks: Quirks, *, own: bool) -> str:
     """The id as this server takes it; the same for a call and its result."""
-    if len(tool_call_id) <= MAX_ID and not quirks.short_ids:
+    odd = not (own or _PLAIN_ID.fullmatch(tool_call_id))
+    if len(tool_call_id) <= MAX_ID and not (quirks.short_ids or odd):
         return tool_call_id
     digest = hashlib.sha256(tool_call_id.encode()).hexdigest()
     return digest[:9] if quirks.short_ids else f"call_{digest[:24]}"
@@ -162,10 +180,11 @@ def wire_name(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unknown_tool"
 
 
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
+def _tool(tool: ToolDefinition, quirks: Quirks) -> dict[str, Any]:
+    plain = quirks.plain_schemas
     function = {
         "name": tool.name,
         "description": tool.description,
-        "parameters": tool.parameters,
+        "parameters": plain_schema(tool.parameters, plain) if plain else tool.parameters,
     }
     return {"type": "function", "function": function}

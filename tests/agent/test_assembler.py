@@ -76,7 +76,8 @@ def reasoning_of(reply: Reply) -> str:
 
 
 def check_deltas(deltas: list[Delta], reply: Reply) -> None:
-    """The deltas of a block are gapless, short, storable, and add up to its text."""
+    """The deltas of a block are gapless, short, storable, and add up to its text. Only text and
+    reasoning may turn out to be something else, and then they come once more."""
     told: dict[str, str] = {}
     for delta in deltas:
         assert delta.step == 3
@@ -92,7 +93,10 @@ def check_deltas(deltas: list[Delta], reply: Reply) -> None:
             raw = told.pop(block.block_id, "")
             assert block.arguments is not None or raw.startswith(block.raw_arguments)
             assert (block.arguments is None) == bool(block.problem)
-    assert not told
+    kept = {type(delta) for delta in deltas if delta.block_id not in told}
+    again = {type(delta) for delta in deltas if delta.block_id in told}
+    assert ToolCallDelta not in again
+    assert not again or kept & {AssistantDelta, ReasoningDelta}
     assert [call.index for call in calls_in(reply)] == list(range(len(calls_in(reply))))
 
 
