@@ -31,6 +31,8 @@ class Judge:
     workspace: Workspace
     read_rules: ReadRules | None = None
     claim: Claim | None = None
+    closely: bool = False
+    """Look at the target even where no rule needs it: the guard's word counts, too."""
 
     @property
     def mode(self) -> Mode:
@@ -45,7 +47,7 @@ class Judge:
         """What policy says about a call; None for arguments that are not an object."""
         try:
             subject = await self.toolbox.subject(
-                tool, arguments, self.workspace, closely=bool(self.policy.rules)
+                tool, arguments, self.workspace, closely=self.closely or bool(self.policy.rules)
             )
         except (PathRefused, ToolFailed) as refusal:
             rule = "guard: refused"

@@ -39,7 +39,7 @@ class Places:
     """Where a task is: whose rules count for it."""
 
     workspace_id: UUID
-    session_id: UUID
+    session_id: UUID | None = None
     task_id: UUID | None = None
 
 
@@ -56,11 +56,9 @@ def in_force(places: Places) -> list[Rule]:
 
 
 def rows_in_force(places: Places) -> QuerySet[PolicyRule]:
-    here = (
-        Q(scope=PolicyRule.Scope.GLOBAL)
-        | Q(workspace_id=places.workspace_id)
-        | Q(session_id=places.session_id)
-    )
+    here = Q(scope=PolicyRule.Scope.GLOBAL) | Q(workspace_id=places.workspace_id)
+    if places.session_id is not None:
+        here |= Q(session_id=places.session_id)
     if places.task_id is not None:
         here |= Q(task_id=places.task_id)
     return live().filter(here)

@@ -112,7 +112,7 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
     return Kit(
         judge=Judge(
             policy=Policy(mode=mode),
-            toolbox=_toolbox(),
+            toolbox=toolbox(),
             workspace=Workspace(Path(row.root)),
             read_rules=rules.InForce(rules.places_of(task)),
             claim=rules.claim,
@@ -129,7 +129,7 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
 
 
 @cache
-def _toolbox() -> Toolbox:
+def toolbox() -> Toolbox:
     """One for the process: the tools hold no state, and its threads are worth keeping."""
     return Toolbox(builtin_tools(), threads=TOOL_THREADS)
 

@@ -12,6 +12,7 @@ from tasks.admin import auditing as auditing
 from tasks.admin import people as people
 from tasks.admin import places as places
 from tasks.admin import profiles as profiles
+from tasks.admin import rules as rules
 from tasks.admin import schedules as schedules
 from tasks.admin import tasks as tasks
 from tasks.admin import usage as usage

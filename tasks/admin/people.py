@@ -76,7 +76,7 @@ class WorkspaceAdmin(AuditedAdmin):
     search_help_text = "A name, a folder, an owner, or a workspace's id."
     date_hierarchy = "created_at"
     autocomplete_fields = ["owner"]
-    fields = ["name", "owner", "root", "instructions"]
+    fields = ["name", "owner", "root", "mode", "instructions"]
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)

@@ -1,0 +1,273 @@
+"""Policy rules: written by administrators, left by cards; and what they would do to a call."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from asgiref.sync import async_to_sync
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from agent import patterns
+from tasks import explaining, rules, wiring
+from tasks.admin import words
+from tasks.admin.base import badge, link
+from tasks.admin.editing import AuditedAdmin
+from tasks.explaining import Question, Replayed, RuleSet
+from tasks.models import MODES, PolicyRule, Task, Workspace
+
+REPLAYED = 50
+"""Tasks whose calls are judged again on the page."""
+PATTERNS = ("capability", "tool", "path", "host", "command")
+
+if TYPE_CHECKING:
+    RuleModelForm = forms.ModelForm[PolicyRule]
+    WorkspaceChoice = forms.ModelChoiceField[Workspace]
+    RuleChoice = forms.ModelChoiceField[PolicyRule]
+else:
+    RuleModelForm = forms.ModelForm
+    WorkspaceChoice = RuleChoice = forms.ModelChoiceField
+
+
+class RuleForm(RuleModelForm):
+    class Meta:
+        model = PolicyRule
+        fields = (
+            *("note", "decision", "scope", "workspace", "session", "task"),
+            *(*PATTERNS, "priority", "final", "expires_at", "max_uses", "enabled"),
+        )
+        help_texts = {
+            "note": "What people read where this rule decided.",
+            "scope": "Where it counts; choose the one place below, or none for global.",
+            "capability": "e.g. file:write or file:*. Empty fits everything, here and below.",
+            "tool": "e.g. write_file",
+            "path": "In the workspace, links resolved: reports/** or **/*.md.",
+            "host": "e.g. example.com or *.example.com",
+            "command": "Words of each command of a line; a last ** for any more: git log **.",
+            "priority": "Higher is looked at first. A rule that denies always comes first.",
+            "final": "Decides over every other rule but one that denies; only of a global rule.",
+            "max_uses": "How many calls it may allow; empty: any number.",
+        }
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        self._check_place(values)
+        if values.get("final") and values.get("scope") != PolicyRule.Scope.GLOBAL:
+            self.add_error("final", "Only a global rule can be final.")
+        try:
+            patterns.split(values.get("command") or "")
+        except ValueError:
+            self.add_error("command", "A quotation mark is not closed.")
+        for name in ("path", "host"):
+            values[name] = _tidy(name, values.get(name) or "")
+        return values
+
+    def _check_place(self, values: dict[str, Any]) -> None:
+        scope = values.get("scope")
+        for name in ("workspace", "session", "task"):
+            if name == scope and not values.get(name):
+                self.add_error(name, f"Say which {name}.")
+            elif name != scope and values.get(name):
+                self.add_error(name, f"A {scope} rule has no {name}.")
+
+
+def _tidy(name: str, pattern: str) -> str:
+    """As paths and hosts are spelt when a rule is held against them."""
+    if name == "host":
+        return pattern.lower().rstrip(".")
+    return pattern.removeprefix("./").strip("/")
+
+
+class ExplainForm(forms.Form):
+    """What would happen to this call?"""
+
+    workspace = WorkspaceChoice(Workspace.objects.all())
+    tool = forms.ChoiceField(choices=lambda: [(name, name) for name in wiring.toolbox().names])
+    arguments = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 60}), initial='{"path": "notes.md"}'
+    )
+    trigger = forms.ChoiceField(choices=Task.Trigger.choices, initial=Task.Trigger.CHAT)
+    mode = forms.ChoiceField(choices=[("", "as the server says"), *MODES], required=False)
+    draft = RuleChoice(
+        PolicyRule.objects.filter(enabled=False),
+        required=False,
+        label="Count this rule, too",
+        help_text="A rule that is switched off, to see what it would do.",
+    )
+
+    def clean_arguments(self) -> dict[str, Any]:
+        try:
+            arguments = json.loads(self.cleaned_data["arguments"])
+        except ValueError:
+            raise forms.ValidationError("This is not JSON.") from None
+        if not isinstance(arguments, dict):
+            raise forms.ValidationError("The arguments are a JSON object.")
+        return cast("dict[str, Any]", arguments)
+
+    def rule_set(self) -> RuleSet:
+        draft = self.cleaned_data.get("draft")
+        return RuleSet(extra=[rules.as_rule(draft)] if draft else ())
+
+    def question(self) -> Question:
+        asked = self.cleaned_data
+        return Question(
+            workspace=asked["workspace"],
+            tool=asked["tool"],
+            arguments=asked["arguments"],
+            trigger=asked["trigger"],
+            mode=asked["mode"],
+        )
+
+
+@admin.register(PolicyRule)
+class PolicyRuleAdmin(AuditedAdmin):
+    kind = "rule"
+    form = RuleForm
+    change_list_template = "admin/tasks/policyrule/change_list.html"
+    list_display = ["called", "verdict", "place", "fits", "priority", "uses", "state", "made"]
+    list_filter = ["decision", "scope", "enabled"]
+    list_select_related = ["workspace", "session", "task", "made_by", "made_from"]
+    search_fields = ["note", "tool", "path", "host", "command", "made_by__username"]
+    search_help_text = "Words of the note, a pattern, who made it, or a rule's id."
+    autocomplete_fields = ["workspace"]
+    raw_id_fields = ["session", "task"]
+    readonly_fields = ["origin", "uses"]
+    fieldsets = [
+        (None, {"fields": ["note", "decision", "enabled"]}),
+        ("Where it counts", {"fields": ["scope", "workspace", "session", "task"]}),
+        ("Which calls it fits", {"fields": [*PATTERNS]}),
+        ("Rank and end", {"fields": ["priority", "final", "expires_at", "max_uses", "uses"]}),
+        ("Origin", {"fields": ["origin"]}),
+    ]
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.explain)
+        return [path("explain/", view, name="tasks_policyrule_explain"), *super().get_urls()]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """What a card left says what the card said; it can be switched off, not rewritten."""
+        own = list(self.readonly_fields)
+        if obj is None or obj.made_from_id is None:
+            return own
+        return [*own, *(name for name in RuleForm.Meta.fields if name != "enabled")]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """One right for writing rules, new or old."""
+        return self.has_change_permission(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Events name rules: they are switched off, and stay."""
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if not change:
+            obj.made_by = request.user
+        super().save_model(request, obj, form, change)
+        rules.changed()
+
+    def explain(self, request: HttpRequest) -> HttpResponse:
+        """GET with a question in the address: it changes nothing and can be kept as a link."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form = ExplainForm(request.GET or None)
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": "What would happen to this call?",
+            "opts": self.opts,
+            "form": form,
+        }
+        if request.GET and form.is_valid():
+            context |= _answer(form, replay="replay" in request.GET)
+        return TemplateResponse(request, "admin/tasks/policyrule/explain.html", context)
+
+    # ── columns and fields ────────────────────────────────────────────────────────────────────
+
+    @admin.display(description="rule", ordering="note")
+    def called(self, rule: PolicyRule) -> str:
+        return words.line(str(rule))
+
+    @admin.display(description="decision", ordering="decision")
+    def verdict(self, rule: PolicyRule) -> SafeString:
+        return badge(*VERDICTS[rule.decision])
+
+    @admin.display(description="where")
+    def place(self, rule: PolicyRule) -> SafeString | str:
+        found = rule.workspace or rule.session or rule.task
+        return "everywhere" if found is None else link(found, words.line(str(found), 60))
+
+    @admin.display(description="fits")
+    def fits(self, rule: PolicyRule) -> str:
+        parts = [f"{name} {value}" for name in PATTERNS if (value := getattr(rule, name))]
+        if rule.digest:
+            parts.append("exactly one call")
+        return words.line(", ".join(parts), 200) or "every call"
+
+    @admin.display
+    def uses(self, rule: PolicyRule) -> str:
+        return "not counted" if rule.max_uses is None else f"{rule.used} of {rule.max_uses}"
+
+    @admin.display
+    def state(self, rule: PolicyRule) -> SafeString:
+        return badge(*_state(rule))
+
+    @admin.display(description="made by", ordering="created_at")
+    def made(self, rule: PolicyRule) -> str:
+        return f"{rule.made_by.get_username()}, {'a card' if rule.made_from_id else 'here'}"
+
+    @admin.display(description="Made")
+    def origin(self, rule: PolicyRule) -> SafeString | str:
+        if rule._state.adding:
+            return "-"
+        when = f"{rule.created_at:%d %b %Y %H:%M} UTC by {words.line(rule.made_by.get_username())}"
+        if rule.made_from is None:
+            return f"{when}, in the admin"
+        return link(rule.made_from, f"{when}, answering this approval")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        related = self.list_select_related
+        return super().get_queryset(request).select_related(*related)
+
+
+VERDICTS = {
+    "allow": ("check", "ok", "allow"),
+    "ask": ("hour", "wait", "ask"),
+    "deny": ("deny", "risk", "deny"),
+}
+
+
+def _state(rule: PolicyRule) -> tuple[str, str, str]:
+    if not rule.enabled:
+        return "stop", "plain", "off"
+    if rule.expires_at is not None and rule.expires_at <= timezone.now():
+        return "clock", "plain", "run out"
+    if rule.max_uses is not None and rule.used >= rule.max_uses:
+        return "check", "plain", "used up"
+    return "check", "ok", "counts"
+
+
+def _answer(form: ExplainForm, *, replay: bool) -> dict[str, Any]:
+    rule_set = form.rule_set()
+    if not replay:
+        return {"found": async_to_sync(explaining.explain)(form.question(), rule_set)}
+    workspace = form.cleaned_data["workspace"]
+    tasks = explaining.latest_tasks(REPLAYED, session__workspace=workspace)
+    calls = async_to_sync(_replayed)(tasks, rule_set)
+    changes = [(call, _call(call)) for call in calls if call.differs]
+    return {"replayed": {"tasks": len(tasks), "calls": len(calls), "changes": changes}}
+
+
+def _call(call: Replayed) -> str:
+    said = words.call_of(call.tool, dict(call.arguments))
+    return f"{said.todo} {said.subject}"
+
+
+async def _replayed(tasks: list[Task], rule_set: RuleSet) -> list[Replayed]:
+    return [call async for call in explaining.replay(tasks, rule_set)]
