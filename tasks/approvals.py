@@ -73,17 +73,26 @@ class Evidence:
 def ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> None:
     """Command: the run stops with these questions. A successor closes the approval it replaces."""
     asked: list[StoredEvent] = []
+    rows: list[tuple[Approval, str | None]] = []
     for question in questions:
         old = question.replaces if isinstance(question.replaces, str) else None
         row = _new_row(task_id, question)
         if old is not None:
             asked.append(_close_stale(Approval.objects.get(pk=old), row.id))
-        row.save(force_insert=True)
-        if old is not None:
-            Approval.objects.filter(pk=old).update(replaced_by=row)
+        rows.append((row, old))
         asked.append(_asked(question, row))
-    events.append(task_id, asked, fence=run)
+    at = events.append(task_id, asked, fence=run).created_at
+    for row, old in rows:
+        _insert(row, at, replaces=old)
     lifecycle.move(task_id, to=Task.Status.WAITING_APPROVAL, run=run)
+
+
+def _insert(row: Approval, at: datetime, replaces: str | UUID | None) -> None:
+    """Row and event are of one moment: `tasks.evidence` compares them."""
+    row.created_at = at
+    row.save(force_insert=True)
+    if replaces is not None:
+        Approval.objects.filter(pk=replaces).update(replaced_by=row, resolved_at=at)
 
 
 def _new_row(task_id: UUID, question: ApprovalRequired) -> Approval:
@@ -270,9 +279,8 @@ def _ask_anew(approval: Approval, evidence: Evidence) -> Outcome:
     )
     row = _new_row(approval.task_id, question)
     closing = _close_stale(approval, row.id)
-    row.save(force_insert=True)
-    Approval.objects.filter(pk=approval.pk).update(replaced_by=row)
-    events.append(approval.task_id, [closing, _asked(question, row)])
+    at = events.append(approval.task_id, [closing, _asked(question, row)]).created_at
+    _insert(row, at, replaces=approval.pk)
     approval.refresh_from_db()
     return Outcome(approval=approval, successor=row.id)
 
@@ -359,8 +367,6 @@ def _anything_pending(task_id: UUID) -> bool:
 
 
 def _store(approval: Approval, username: str | None) -> None:
-    approval.resolved_at = timezone.now()
-    approval.save()
     resolved = ApprovalResolved(
         approval_id=str(approval.id),
         kind=approval.kind,
@@ -375,7 +381,8 @@ def _store(approval: Approval, username: str | None) -> None:
         comment=approval.comment,
         scope=approval.scope,
     )
-    events.append(approval.task_id, [resolved])
+    approval.resolved_at = events.append(approval.task_id, [resolved]).created_at
+    approval.save()
 
 
 def _iso(moment: datetime) -> str:

@@ -36,7 +36,7 @@ FIRST_PREVIOUS_HASH = "0" * 64
 NOBODY = "-"
 """`by` of a command, and of Pilothouse itself."""
 MASK = "•••"
-_SECRET = re.compile(r"(^|_)(token|secret|password|passwd|digest|key|credential)s?($|_)", re.I)
+_SECRET = re.compile(r"(^|_)(token|secret|password|passwd|digest|key|credential)s?\d*($|_)", re.I)
 CHUNK = 2000
 
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from django.contrib.auth import login
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -21,6 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods
 
+from tasks import audit
 from tasks.conf import conf
 from tasks.models import SignInLink
 
@@ -34,7 +36,17 @@ def make_link(user: User) -> str:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_at = timezone.now() + timedelta(minutes=MINUTES)
     SignInLink.objects.filter(expires_at__lt=timezone.now()).delete()
-    SignInLink.objects.create(user=user, digest=_digest(token), expires_at=expires_at)
+    with transaction.atomic():
+        SignInLink.objects.create(user=user, digest=_digest(token), expires_at=expires_at)
+        audit.note(
+            audit.Change(
+                action="user.link_made",
+                object_type="user",
+                object_id=str(user.pk),
+                name=user.get_username(),
+                after={"expires_at": audit.moment_text(expires_at)},
+            )
+        )
     return f"{conf().public_url.rstrip('/')}/sign-in/{token}"
 
 

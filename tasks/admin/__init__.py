@@ -7,6 +7,7 @@ audited. All pages work without inline script or style, and everything shown is 
 
 from __future__ import annotations
 
+from tasks.admin import accounts as accounts
 from tasks.admin import approvals as approvals
 from tasks.admin import auditing as auditing
 from tasks.admin import people as people

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest
 
@@ -99,4 +99,6 @@ def _row(row: Model) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, QuerySet | list | tuple):
+        return sorted(str(each) for each in value)
     return str(value.pk) if isinstance(value, Model) else value

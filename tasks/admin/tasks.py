@@ -21,7 +21,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from agent.text import cut
-from tasks import chain, events, exports
+from tasks import chain, events, evidence, exports
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge, by, link
 from tasks.admin.timeline import KINDS, timeline
@@ -107,6 +107,7 @@ class TaskAdmin(EvidenceAdmin):
         task = self.row(request, object_id)
         if request.method == "POST":
             found = chain.verify_task(task.pk)
+            rows = [] if found.problem else evidence.problems(task.pk)
             checks = dict(request.session.get(_CHECKS, {}))
             checks.pop(str(task.pk), None)
             checks[str(task.pk)] = {
@@ -114,6 +115,7 @@ class TaskAdmin(EvidenceAdmin):
                 "head": words.ends(found.hash),
                 "problem": found.problem,
                 "first_bad": found.sequence + 1,
+                "rows": rows[:REMEMBERED],
                 "at": f"{timezone.now():%d %b %Y %H:%M:%S} UTC",
             }
             request.session[_CHECKS] = dict(list(checks.items())[-REMEMBERED:])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib import admin
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import CommandError, call_command
-from django.db import transaction
-from django.db.models import F
+from django.db import connection, transaction
+from django.db.models import F, QuerySet
 from django.test import AsyncClient, Client
 
 from tasks import access, audit, workspaces
+from tasks.admin.base import EvidenceAdmin
+from tasks.admin.editing import AuditedAdmin
 from tasks.audit import Change
 from tasks.models import AuditEntry, AuditHead
 from tasks.signin import make_link
@@ -46,14 +51,22 @@ def test_it_works():
     assert AuditHead.objects.get().last_hash == chain.hash
 
 
-TAMPERINGS = {
+TAMPERINGS: dict[str, Callable[[QuerySet[AuditEntry]], object]] = {
     "by": lambda found: found.update(by="mallory"),
     "action": lambda found: found.update(action="thing.made"),
     "details": lambda found: found.update(details="{}"),
     "object": lambda found: found.update(object_id="9"),
     "time": lambda found: found.update(created_at=F("created_at") - timedelta(seconds=1)),
     "deleted": lambda found: found.delete(),
+    "swapped": lambda found: _swap(),
 }
+
+
+def _swap() -> None:
+    with connection.cursor() as cursor:
+        for old, new in ((2, -2), (3, 2), (-2, 3)):
+            change = "UPDATE tasks_auditentry SET sequence = %s WHERE sequence = %s"
+            cursor.execute(change, [new, old])
 
 
 @pytest.mark.parametrize("how", TAMPERINGS)
@@ -99,7 +112,12 @@ def test_inside_a_transaction_the_entry_shares_its_fate():
 
 
 def test_secrets_are_masked_however_deep():
-    secret = {"password": "hunter2", "list": [{"api_key": "k", "name": "n"}], "token": ""}
+    secret = {
+        "password": "hunter2",
+        "password2": "hunter2",
+        "list": [{"api_key": "k", "name": "n"}],
+        "token": "",
+    }
 
     audit.note(Change(action="a.b", object_type="a", before=secret, after={"digest": "d"}))
     details = AuditEntry.objects.get().details
@@ -117,8 +135,9 @@ def test_odd_names_are_stored():
 def test_signing_in_is_an_entry():
     alice = make_user("alice", is_staff=True)
     Client().post(make_link(alice))
-    entry = AuditEntry.objects.get()
-    assert (entry.action, entry.by, entry.object_id) == ("user.signed_in", "alice", str(alice.pk))
+    made, used = AuditEntry.objects.order_by("sequence")
+    assert (made.action, made.by, made.object_id) == ("user.link_made", "-", str(alice.pk))
+    assert (used.action, used.by, used.object_id) == ("user.signed_in", "alice", str(alice.pk))
 
 
 def test_tokens_are_audited_without_being_told():
@@ -145,3 +164,52 @@ async def test_a_deleted_session_is_audited():
     answer = await AsyncClient().delete(f"/api/sessions/{session.pk}", headers=headers)
     assert answer.status_code == 204
     assert (await sync_to_async(actions)())[-1] == "session.deleted"
+
+
+# ── nothing is changed in the admin without an entry ──────────────────────────────────────────
+
+WRITES_ITS_OWN = {"ModelProfile"}
+"""Through `tasks.profiles`, which notes; test_profiles.py looks at that."""
+
+
+def test_every_page_on_which_something_can_be_changed_notes_it() -> None:
+    unnoted = [
+        model.__name__
+        for model, page in admin.site._registry.items()
+        if not isinstance(page, EvidenceAdmin | AuditedAdmin)
+    ]
+    assert set(unnoted) == WRITES_ITS_OWN
+
+
+def test_accounts_and_groups_are_audited_and_passwords_are_not_told() -> None:
+    boss = make_user("boss", is_staff=True, is_superuser=True)
+    client = Client()
+    client.force_login(boss)
+    group = Group.objects.create(name="approvers")
+    may = Permission.objects.get(codename="resolve_approval")
+    secret = "hunter2hunter2"
+    made = {"username": "eve", "usable_password": "true", "password1": secret, "password2": secret}
+    client.post("/admin/auth/user/add/", made)
+    eve = User.objects.get(username="eve")
+    rights = {
+        "username": "eva",
+        "is_active": "on",
+        "groups": [group.pk],
+        "user_permissions": [may.pk],
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00:00",
+    }
+    assert client.post(f"/admin/auth/user/{eve.pk}/change/", rights).status_code == 302
+    password = {"usable_password": "true", "password1": secret + "x", "password2": secret + "x"}
+    assert client.post(f"/admin/auth/user/{eve.pk}/password/", password).status_code == 302
+    change = {"name": "approvers", "permissions": [may.pk]}
+    assert client.post(f"/admin/auth/group/{group.pk}/change/", change).status_code == 302
+    assert actions()[-4:] == ["user.made", "user.changed", "user.password_changed", "group.changed"]
+    changed = AuditEntry.objects.get(action="user.changed")
+    assert (changed.by, changed.object_id) == ("boss", str(eve.pk))
+    assert '"username":"eve"' in changed.details
+    assert '"groups":["approvers"]' in changed.details
+    assert "resolve_approval" in AuditEntry.objects.get(action="group.changed").details or (
+        "Can decide approvals" in AuditEntry.objects.get(action="group.changed").details
+    )
+    assert "hunter2" not in str(list(AuditEntry.objects.values()))

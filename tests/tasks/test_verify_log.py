@@ -10,6 +10,7 @@ from io import StringIO
 import msgspec
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.db.models import F, QuerySet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -90,6 +91,26 @@ def test_unknown_task_is_a_usage_error():
     assert caught.value.returncode == 2
 
 
+SWAP: list[str] = [
+    f"UPDATE tasks_taskevent SET sequence = {new}, position = {new} WHERE sequence = {old}"
+    for old, new in ((4, -4), (5, 4), (-4, 5))
+]
+MOVE: list[str] = [
+    f"UPDATE tasks_taskevent SET sequence = {new}, position = {new} WHERE sequence = {old}"
+    for old, new in ((4, -4), (5, 4), (6, 5), (-4, 6))
+]
+ADD = """
+    INSERT INTO tasks_taskevent (task_id, session_id, sequence, position, type, payload, created_at, hash)
+    SELECT task_id, session_id, 7, 7, type, payload, created_at, hash FROM tasks_taskevent
+    WHERE sequence = 6"""
+
+
+def _sql(*statements: str) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
 TAMPERINGS: dict[str, tuple[Callable[[QuerySet[TaskEvent]], object], int]] = {
     "payload": (lambda found: found.update(payload='{"step":99}'), 4),
     "type": (lambda found: found.update(type="task_completed"), 4),
@@ -102,7 +123,12 @@ TAMPERINGS: dict[str, tuple[Callable[[QuerySet[TaskEvent]], object], int]] = {
     "deleted": (lambda found: found.delete(), 4),
     "sequence": (lambda found: found.update(sequence=-1), -1),
     "position": (lambda found: found.update(position=99), 5),
+    "swapped with the next": (lambda found: _sql(*SWAP), 4),
+    "moved to the end": (lambda found: _sql(*MOVE), 4),
+    "added": (lambda found: _sql(ADD), 7),
 }
+
+
 """How to tamper with row 4, and the sequence that is reported."""
 
 

@@ -1,8 +1,8 @@
 """`verify_log [TASK]`: is the event log whole and unchanged?
 
 For every task: the hash chain, the numbering without gaps, and that it ends at the head on the
-task row. For every session: positions without gaps. One line per broken task or session, then the
-root: SHA-256 over the lines `task id:last sequence:last hash`, in the order of the ids, and a last
+task row; and that its approvals, which have rows of their own, say what the log says. For every
+session: positions without gaps. One line per broken task, approval or session, then the root: SHA-256 over the lines `task id:last sequence:last hash`, in the order of the ids, and a last
 line `audit:last sequence:last hash` of the audit, each ended by a line feed. A root kept elsewhere
 proves later that nothing was cut off.
 
@@ -21,8 +21,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, Max, Min
 
-from tasks import audit
-from tasks.chain import verify_task
+from tasks import audit, evidence
+from tasks.chain import Chain, verify_task
 from tasks.models import Session, Task, TaskEvent
 
 CHUNK = 2000
@@ -48,8 +48,9 @@ class Command(BaseCommand):
         if not Task.objects.filter(pk=task_id).exists():
             raise CommandError(f"There is no task {task_id}.", returncode=2)
         chain = verify_task(task_id)
-        if chain.problem:
-            self.stdout.write(f"task {task_id}: {chain.problem}")
+        wrong = _wrong(task_id, chain)
+        if wrong:
+            self.stdout.writelines(f"task {task_id}: {problem}\n" for problem in wrong)
             raise CommandError("The log of this task is broken.")
         self.stdout.write(f"task {task_id}: {chain.sequence} events, head {chain.hash or '-'}")
 
@@ -60,9 +61,9 @@ class Command(BaseCommand):
             chain = verify_task(task_id)
             root.update(f"{task_id}:{chain.sequence}:{chain.hash}\n".encode())
             tasks, count = tasks + 1, count + chain.sequence
-            if chain.problem:
+            for problem in _wrong(task_id, chain):
                 broken += 1
-                self.stdout.write(f"task {task_id}: {chain.problem}")
+                self.stdout.write(f"task {task_id}: {problem}")
         for session_id, problem in broken_sessions():
             broken += 1
             self.stdout.write(f"session {session_id}: {problem}")
@@ -76,6 +77,11 @@ class Command(BaseCommand):
         self.stdout.write(f"root {root.hexdigest()}")
         if broken:
             raise CommandError("The log is broken.")
+
+
+def _wrong(task_id: uuid.UUID, chain: Chain) -> list[str]:
+    """Rows are held against the log only where the log itself is whole."""
+    return [chain.problem] if chain.problem else evidence.problems(task_id)
 
 
 def broken_sessions() -> Iterator[tuple[uuid.UUID, str]]:
