@@ -112,6 +112,17 @@ class ModelProfile(models.Model):
         return self.name
 
 
+class LearntQuirks(models.Model):
+    """How the server that the settings name differs, learnt at run time; a profile keeps its own."""
+
+    server = models.CharField(max_length=64, primary_key=True)
+    """Digest of base URL and model: an address may carry a password."""
+    quirks = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return self.server[:12]
+
+
 class Session(models.Model):
     """A lasting conversation with an owner and a workspace."""
 

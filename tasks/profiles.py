@@ -6,11 +6,12 @@
    a reference (`env:NAME`) or sealed; a new base URL erases it, because it was given to another
    server.
 3. What a run learns about a server is merged into the row by `remember()`; what a person set or
-   another run learnt meanwhile stays.
+   another run learnt meanwhile stays. The server that the settings name has a row for that alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from agent.providers.quirks import Quirks
 from tasks import audit, secrets
 from tasks.conf import conf
 from tasks.errors import Invalid
-from tasks.models import ModelProfile, Task
+from tasks.models import LearntQuirks, ModelProfile, Task
 
 MAX_FALLBACKS = 3
 LIMITS = ("steps", "seconds", "tokens", "cost")
@@ -105,10 +106,10 @@ def key_hint(profile: ModelProfile) -> str:
     return profile.key if _REFERENCE.fullmatch(profile.key) else "set, not shown"
 
 
-def quirks_of(profile: ModelProfile) -> Quirks:
+def quirks_of(row: ModelProfile | LearntQuirks | None) -> Quirks:
     """What the row says, or nothing if it says nonsense."""
     try:
-        return msgspec.convert(profile.quirks, Quirks)
+        return Quirks() if row is None else msgspec.convert(row.quirks, Quirks)
     except msgspec.ValidationError:
         return Quirks()
 
@@ -142,6 +143,28 @@ def remember(profile_id: UUID, before: Quirks, after: Quirks) -> None:
     quirks = quirks_of(profile)
     quirks.adopt(before, after)
     ModelProfile.objects.filter(pk=profile_id).update(quirks=msgspec.to_builtins(quirks))
+
+
+def server_of(base_url: str, model: str) -> str:
+    """The key of `LearntQuirks`."""
+    return hashlib.sha256(f"{base_url}\n{model}".encode()).hexdigest()
+
+
+def quirks_of_server(server: str) -> Quirks:
+    return quirks_of(LearntQuirks.objects.filter(pk=server).first())
+
+
+def remember_server(server: str, before: Quirks, after: Quirks) -> None:
+    """Command: the same for the server that the settings name."""
+    row, _ = LearntQuirks.objects.select_for_update().get_or_create(pk=server)
+    quirks = quirks_of(row)
+    quirks.adopt(before, after)
+    LearntQuirks.objects.filter(pk=server).update(quirks=msgspec.to_builtins(quirks))
+
+
+def forget_server(server: str) -> None:
+    """Command: it may have changed."""
+    LearntQuirks.objects.filter(pk=server).delete()
 
 
 # ── changing ──────────────────────────────────────────────────────────────────────────────────

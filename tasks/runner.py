@@ -23,7 +23,7 @@ from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from tasks import approvals, profiles, starting, wiring, workspaces
+from tasks import approvals, starting, wiring, workspaces
 from tasks.commands import lease
 from tasks.conf import conf
 from tasks.hub import Key, hub
@@ -197,9 +197,7 @@ class Runner:
     async def _remember(self, choice: wiring.Choice) -> None:
         """What a model's server taught us is known before the next run of any process."""
         for lesson in choice.lessons:
-            if lesson.now != lesson.before:
-                learnt = (lesson.profile_id, lesson.before, lesson.now)
-                await writer.run(partial(profiles.remember, *learnt))
+            await lesson.keep()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """In a fresh context: a run must not inherit a request's thread and connection."""

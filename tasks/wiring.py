@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID
 
 import httpx
 import msgspec
@@ -59,11 +58,19 @@ class NoModel(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """What was known of a profile's server before a run, and what is by now."""
+    """What was known of a server before a run, and what is by now."""
 
-    profile_id: UUID
     before: Quirks
     now: Quirks
+    store: Callable[[Quirks, Quirks], None] = field(repr=False)
+    """Merges both into what is stored."""
+
+    async def keep(self) -> bool:
+        """Whether there was anything to keep."""
+        if self.now == self.before:
+            return False
+        await writer.run(partial(self.store, self.before, self.now))
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +177,8 @@ class Models:
             return self._of_profiles(profile)
         settings = conf()
         if settings.llm_provider == "openai" and settings.llm_base_url:
-            return Choice(models=(self._of_settings(settings),))
+            model, lesson = self._of_settings(settings)
+            return Choice(models=(model,), lessons=(lesson,))
         if settings.llm_provider == "scripted" or settings.demo_model:
             return Choice(models=(Model(provider=demo_provider()),))
         raise NoModel("No model is set up.")
@@ -214,19 +222,24 @@ class Models:
             prices=profiles.prices_of(row),
             context_tokens=profiles.context_of(row),
         )
-        return model, Lesson(profile_id=row.pk, before=profiles.quirks_of(row), now=live)
+        return model, Lesson(
+            before=profiles.quirks_of(row), now=live, store=partial(profiles.remember, row.pk)
+        )
 
-    def _of_settings(self, settings: Conf) -> Model:
-        # What a server refused once is not sent to it again, by any run of this process.
-        key = (settings.llm_base_url, settings.llm_model)
+    def _of_settings(self, settings: Conf) -> tuple[Model, Lesson]:
+        server = server_of_settings()
+        before = profiles.quirks_of_server(server)
+        stored = msgspec.json.encode(before).decode()
+        live = self._quirks.setdefault((server, stored), before.evolve())
         provider = self._openai(
             base_url=settings.llm_base_url,
             model=settings.llm_model,
             api_key=settings.llm_api_key,
             stream=settings.llm_stream,
-            quirks=self._quirks.setdefault(key, Quirks()),
+            quirks=live,
         )
-        return Model(provider=provider)
+        store = partial(profiles.remember_server, server)
+        return Model(provider=provider), Lesson(before=before, now=live, store=store)
 
     def _openai(self, **fields: Any) -> OpenAIProvider:
         if self._client is None:
@@ -241,19 +254,21 @@ class Models:
         )
 
 
+def server_of_settings() -> str:
+    """Under which key their server's quirks are kept."""
+    return profiles.server_of(conf().llm_base_url, conf().llm_model)
+
+
 async def try_out(profile: ModelProfile | None) -> Report:
-    """Talk to the profile's model alone, not to its stand-ins, or to the settings' one; what a
-    profile's server teaches is kept. Raises NoModel."""
+    """Talk to the profile's model alone, not to its stand-ins, or to the settings' one; what its
+    server teaches is kept. Raises NoModel."""
     models = Models()
     try:
         choice = await sync_to_async(models.of_profile_or_settings)(profile)
         report = await check(choice.models[0].provider)
-        lesson = choice.lessons[0] if choice.lessons else None
-        if lesson is None or lesson.now == lesson.before:
-            return report
-        learnt = (lesson.profile_id, lesson.before, lesson.now)
-        await writer.run(partial(profiles.remember, *learnt))
-        report.note("quirks", True, f"learnt: {msgspec.json.encode(lesson.now).decode()}")
+        for lesson in choice.lessons[:1]:
+            if await lesson.keep():
+                report.note("quirks", True, f"learnt: {msgspec.json.encode(lesson.now).decode()}")
         return report
     finally:
         await models.aclose()

@@ -21,7 +21,7 @@ from agent.providers.quirks import Quirks
 from tasks import profiles, secrets, service, wiring
 from tasks.commands import TaskRequest
 from tasks.errors import Invalid
-from tasks.models import AuditEntry, ModelProfile, Session, Task, TaskEvent
+from tasks.models import AuditEntry, LearntQuirks, ModelProfile, Session, Task, TaskEvent
 from tasks.profiles import NewKey
 from tasks.writer import writer
 from tests.support.people import bearer
@@ -267,6 +267,24 @@ async def test_what_a_run_learns_is_in_the_profile_and_nobody_s_edit_is_lost(hou
         assert [request.body["stream"] for request in server.requests] == [False]
 
 
+async def test_what_the_server_of_the_settings_teaches_survives_a_restart(
+    house: House, settings: Any
+) -> None:
+    async with ProviderServer() as server:
+        settings.PILOTHOUSE = replace(
+            settings.PILOTHOUSE, llm_base_url=server.url("streamless"), llm_model="m"
+        )
+        for asked in ([True, False], [False]):
+            server.requests.clear()
+            async with house.runner(models=wiring.Models()):  # anew, as in another process
+                created = await house.ask()
+                await house.until(created.task_id, "completed")
+            assert [request.body["stream"] for request in server.requests] == asked
+    row = await LearntQuirks.objects.aget()
+    assert row.quirks == {"stream": False}
+    assert "127.0.0.1" not in f"{row.pk} {row.quirks}"
+
+
 def test_learning_leaves_what_others_learnt_meanwhile() -> None:
     profile = make_profile(quirks={"dropped": ["seed"]})
     before, after = Quirks(), Quirks(dropped=("stream_options",), empty_content="")
@@ -387,6 +405,17 @@ def test_check_model_keeps_what_it_learns(server: ProviderServer) -> None:
     make_profile(base_url=server.url("streamless"))
     assert "learnt" in check_model("main")[1]
     assert ModelProfile.objects.get().quirks == {"stream": False}
+
+
+def test_check_model_forgets_what_is_no_longer_so(server: ProviderServer, settings: Any) -> None:
+    settings.PILOTHOUSE = replace(
+        settings.PILOTHOUSE, llm_base_url=server.url("normal"), llm_model="m"
+    )
+    LearntQuirks.objects.create(pk=wiring.server_of_settings(), quirks={"stream": False})
+    check_model()
+    assert server.requests[-1].body["stream"] is False
+    check_model("--forget")
+    assert server.requests[-1].body["stream"] is True
 
 
 def test_check_model_without_a_model_says_how_to_get_one() -> None:

@@ -6,6 +6,7 @@ Exit status: 0 everything works, 1 something does not, 2 usage.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -15,6 +16,7 @@ from agent.providers.check import Report
 from tasks import profiles, wiring
 from tasks.errors import Invalid
 from tasks.models import ModelProfile
+from tasks.writer import writer
 
 
 class Command(BaseCommand):
@@ -28,6 +30,12 @@ class Command(BaseCommand):
             help="name or id of a model profile; without it, what a task would ask",
         )
 
+        parser.add_argument(
+            "--forget",
+            action="store_true",
+            help="first forget what was learnt of the server that the settings name",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             profile = _profile(options["profile"])
@@ -37,6 +45,8 @@ class Command(BaseCommand):
                 f"There is no model profile {options['profile']}; there are: {known}."
             )
             sys.exit(2)
+        if options["forget"]:
+            writer.run_sync(partial(profiles.forget_server, wiring.server_of_settings()))
         try:
             report = async_to_sync(wiring.try_out)(profile)
         except wiring.NoModel as missing:
