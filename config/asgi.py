@@ -30,7 +30,7 @@ from streaming.asgi.pressure import BackPressure
 from tasks import server_lock
 from tasks.conf import conf
 from tasks.consumers import RunWorker
-from tasks.hub import hub
+from tasks.hub import Peers, hub
 from tasks.runner import Runner, worker_name
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Background:
     async def start(self) -> None:
         async with AsyncExitStack() as held:
             if conf().scale_out:
-                self._listen(held)
+                await self._listen_to_others(held)
             else:
                 await self._run_here(held)
             self._held = held.pop_all()
@@ -72,10 +72,22 @@ class Background:
         await runner.start(lock.previous_worker or None)
         listener.ensure_started()
 
-    def _listen(self, held: AsyncExitStack) -> None:
+    async def _listen_to_others(self, held: AsyncExitStack) -> None:
+        """Scale-out: workers run the tasks, the relay brings what they say."""
+        from tasks.relay.exchange import Exchange  # of the extra `scale`
+
+        exchange = Exchange()
+        try:
+            await exchange.start()
+        except OSError as error:
+            raise StartError(f"REDIS_URL: cannot reach Redis ({error}).") from error
+        held.push_async_callback(exchange.stop)
+        self._listen(held, exchange)
+
+    def _listen(self, held: AsyncExitStack, peers: Peers | None = None) -> None:
         """What streams need."""
         held.push_async_callback(self._handler.close, LANES_SECONDS)
-        hub.attach(asyncio.get_running_loop(), conf().delta_flush_ms / 1000)
+        hub.attach(asyncio.get_running_loop(), conf().delta_flush_ms / 1000, peers)
         held.callback(hub.detach)
         held.push_async_callback(self._exchanges.close, STREAMS_SECONDS)
         held.callback(hub.shutdown)

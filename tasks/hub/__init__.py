@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from agent.events import Delta, LiveEvent, ToolProgress
 from tasks.hub.live import After, Kind, LiveBlock, LiveKey, Progress
 from tasks.hub.pace import Pace
+from tasks.hub.peers import Peers
 from tasks.hub.topic import BLOCKS_END_TYPES, Bell, Key, StoredFrame, Topic
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Listener",
     "LiveBlock",
     "LiveKey",
+    "Peers",
     "Progress",
     "StoredFrame",
     "hub",
@@ -43,6 +45,8 @@ class Listener:
         self.joined = joined
         """Blocks with a higher `opened` began under this listener's eyes."""
         self.bell = Bell()
+        if not topic.bells:
+            hub.followed_first(topic.key)
         topic.bells.add(self.bell)
 
     @property
@@ -62,7 +66,7 @@ class Listener:
 
     def __exit__(self, *_: object) -> None:
         self.topic.bells.discard(self.bell)
-        self._hub.release(self.topic)
+        self._hub.left(self.topic)
 
 
 class Hub:
@@ -76,9 +80,16 @@ class Hub:
         self._serial = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pace = Pace()
+        self._peers: Peers | None = None
 
-    def attach(self, loop: asyncio.AbstractEventLoop, flush_seconds: float = 0.0) -> None:
+    def attach(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        flush_seconds: float = 0.0,
+        peers: Peers | None = None,
+    ) -> None:
         """Serve this loop; deltas may be gathered for `flush_seconds` under load."""
+        self._peers = peers
         self._pace.stop()
         self._pace = Pace(flush_seconds)
         self._loop = loop
@@ -86,6 +97,7 @@ class Hub:
 
     def detach(self) -> None:
         self._loop = None
+        self._peers = None
         self._pace.stop()
 
     def shutdown(self) -> None:
@@ -101,7 +113,11 @@ class Hub:
 
         Ask **after** COMMIT: who begins to listen later than that reads the commit itself.
         """
-        return Key("task", task_id) in self._topics or Key("session", session_id) in self._topics
+        return (
+            self._peers is not None
+            or Key("task", task_id) in self._topics
+            or Key("session", session_id) in self._topics
+        )
 
     def committed_from_thread(self, frames: Sequence[StoredFrame]) -> None:
         """`committed()` on the loop, from any thread, in order.
@@ -119,7 +135,13 @@ class Hub:
             return
 
     def committed(self, frames: Sequence[StoredFrame]) -> None:
-        """Events were committed. Drops live state, appends, then rings: one loop turn."""
+        """Events were committed here. Drops live state, appends, then rings: one loop turn."""
+        if self._peers is not None:
+            self._peers.committed(frames)
+        self.published(frames)
+
+    def published(self, frames: Sequence[StoredFrame]) -> None:
+        """The same for what another process stored."""
         rung: dict[Topic, None] = {}
         self.settle(frames)
         for frame in frames:
@@ -154,6 +176,38 @@ class Hub:
             first = outcome
         for topic in topics:
             self._pace.ring(topic, self._loop, now=first)
+        if self._peers is not None:
+            self._peers.grew(task_id, session_id)
+
+    def relayed(
+        self, task_id: str, session_id: str, event: LiveEvent, after: After, *, late: bool
+    ) -> bool:
+        """The same from a run in another process. False: something before it got lost.
+
+        `late`: it was asked for, and shows to everybody as to one who comes late.
+        """
+        topics = [
+            topic
+            for topic in self._topics_of(task_id, session_id)
+            if task_id not in self._runs and not topic.knows_end(task_id, event, after)
+        ]
+        if not topics:
+            return True
+        self._serial += 1
+        if isinstance(event, ToolProgress):
+            first = self._progress(topics, task_id, event, after)
+        else:
+            opened = 0 if late else self._serial
+            block = find_block(topics, task_id, event, after, opened)
+            if event.offset > block.length:
+                return False
+            first = not block.length
+            block.overlap(event)
+            for topic in topics:
+                topic.live.setdefault((task_id, event.block_id), block)
+        for topic in topics:
+            self._pace.ring(topic, self._loop, now=first)
+        return True
 
     def advanced(self, key: Key, last: int) -> None:
         """The database holds a newer event than was published here."""
@@ -176,6 +230,8 @@ class Hub:
             if last > topic.last:
                 topic.last = last
                 topic.ring()
+        if self._peers is not None:
+            self._peers.running(task_id, session_id)
 
     def idle(self, task_id: str) -> None:
         """The run ended here, whatever it stored; what it left open never happened."""
@@ -186,11 +242,27 @@ class Hub:
             topic.runs.discard(task_id)
             topic.forget(task_id)
             self.release(topic)
+        if self._peers is not None:
+            self._peers.idle(task_id, run[0])
 
     # ── what followers and the watcher ask ────────────────────────────────────────────────────
 
     def listen(self, key: Key) -> Listener:
         return Listener(self, self._topic(key), self._serial)
+
+    def followed_first(self, key: Key) -> None:
+        if self._peers is not None:
+            self._peers.followed(key)
+
+    def left(self, topic: Topic) -> None:
+        """A follower went."""
+        if self._peers is not None and not topic.bells:
+            self._peers.unfollowed(topic.key)
+        self.release(topic)
+
+    def topic_of(self, task_id: str) -> Topic | None:
+        """For the peers: the live state of a run that is here."""
+        return self._topics.get(Key("task", task_id))
 
     def release(self, topic: Topic) -> None:
         """Let a topic go when nobody needs it."""
@@ -246,6 +318,15 @@ class Hub:
             for topic in topics:
                 topic.live[key] = block
         return opens
+
+
+def find_block(
+    topics: Sequence[Topic], task_id: str, event: Delta, after: After, opened: int
+) -> LiveBlock:
+    """The block that this delta belongs to, known to one of the topics or new."""
+    key = (task_id, event.block_id)
+    known = (topic.live[key] for topic in topics if key in topic.live)
+    return next(known, None) or LiveBlock(task_id, event, after, opened)
 
 
 hub = Hub()

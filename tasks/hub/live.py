@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from agent.events import AssistantDelta, Delta, ReasoningDelta, ToolCallDelta, ToolProgress
 
 PIECE_CHARS = 1024
@@ -81,6 +83,11 @@ class LiveBlock:
             self.name = event.name
         self._append(event.delta)
         return True
+
+    def overlap(self, event: Delta) -> None:
+        """Append what is new of a delta that starts within the text, or at its end."""
+        new = event.delta[self.length - event.offset :]
+        self.apply(msgspec.structs.replace(event, offset=self.length, delta=new))
 
     def finish(self, text: str) -> None:
         """Complete it with the stored text, for followers that are still behind."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent.events import TERMINAL_TYPES
-from tasks.hub.live import Kind, LiveBlock, LiveKey, Progress
+from agent.events import TERMINAL_TYPES, LiveEvent, ToolProgress
+from tasks.hub.live import After, Kind, LiveBlock, LiveKey, Progress
 
 TAIL_FRAMES = 256
 TAIL_BYTES = 1024 * 1024
@@ -93,6 +93,10 @@ class Topic:
         self.bells: set[Bell] = set()
         self.runs: set[str] = set()
         """Task ids with a run in this process."""
+        self._over: dict[str, int] = {}
+        """Task id -> newest event that ended all its blocks."""
+        self._done: dict[LiveKey, int] = {}
+        """Tool calls that have finished since."""
         self._tail: deque[StoredFrame] = deque()
         self._tail_bytes = 0
 
@@ -127,13 +131,26 @@ class Topic:
         if frame.block_id is not None:
             self._complete(frame, (frame.task_id, frame.block_id))
         if frame.type in BLOCKS_END_TYPES:
+            self._note_over(frame)
             _drop(self.live, frame)
             _drop(self.progress, frame)
         elif frame.type == "tool_call_finished":
             if frame.tool_call_id is None:
                 _drop(self.progress, frame)
             else:
+                self._done[frame.task_id, frame.tool_call_id] = frame.sequence
                 self.progress.pop((frame.task_id, frame.tool_call_id), None)
+
+    def _note_over(self, frame: StoredFrame) -> None:
+        self._over[frame.task_id] = max(frame.sequence, self._over.get(frame.task_id, 0))
+        for key in [key for key in self._done if key[0] == frame.task_id]:
+            del self._done[key]
+
+    def knows_end(self, task_id: str, event: LiveEvent, after: After) -> bool:
+        """Whether what this belongs to has ended: what other processes say may come late."""
+        if isinstance(event, ToolProgress) and (task_id, event.tool_call_id) in self._done:
+            return True
+        return after.sequence < self._over.get(task_id, 0)
 
     def _complete(self, frame: StoredFrame, key: LiveKey) -> None:
         block = self.live.get(key)

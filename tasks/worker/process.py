@@ -18,6 +18,7 @@ from procrastinate import App
 from tasks import dispatch
 from tasks.conf import conf
 from tasks.hub import hub
+from tasks.relay.exchange import Exchange
 from tasks.runner import Runner, worker_name
 from tasks.worker.connector import PatientConnector
 from tasks.worker.jobs import UPKEEP, jobs_for
@@ -38,7 +39,10 @@ async def serve(concurrency: int = CONCURRENCY) -> None:
     stop = _signals()
     async with AsyncExitStack() as held:
         loop = asyncio.get_running_loop()
-        hub.attach(loop, conf().delta_flush_ms / 1000)
+        exchange = Exchange()
+        await exchange.start()
+        held.push_async_callback(exchange.stop)
+        hub.attach(loop, conf().delta_flush_ms / 1000, exchange)
         held.callback(hub.detach)
         runner = Runner(worker_name(), jobs=True)
         app = App(connector=PatientConnector())

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.e2e import PATIENCE, Follower, House, Person, happened, opened
+from tests.support.e2e import PATIENCE, Follower, House, Person, happened
 from tests.support.e2e_model import Hold, words
 from tests.support.sse import Event, Parser, Reader, open_stream
 
@@ -261,8 +261,7 @@ async def test_f01_a_deactivated_persons_stream_ends(house: House) -> None:
         task = await dana.ask(None, "[C01/dana] Write it")
 
         async def deactivate() -> None:
-            with opened(house.state) as database:
-                database.execute("UPDATE auth_user SET is_active = 0 WHERE username = 'dana'")
+            house.sql("UPDATE auth_user SET is_active = FALSE WHERE username = 'dana'")
 
         await ends_when(deactivate, dana.http, task["stream_url"])
         assert (await dana.http.get(task["stream_url"])).status_code == 401
@@ -273,8 +272,7 @@ async def test_f01_a_former_members_stream_ends(house: House, alice: Person, bob
     task = await alice.ask(desk, "[C01/former] Write it")
 
     async def remove() -> None:
-        with opened(house.state) as database:
-            database.execute("DELETE FROM tasks_member WHERE workspace_id = ?", (desk.id,))
+        house.sql("DELETE FROM tasks_member WHERE workspace_id = ?", desk.id)
 
     await ends_when(remove, bob.http, task["stream_url"])
     assert (await bob.http.get(task["stream_url"])).status_code == 404

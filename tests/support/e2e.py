@@ -141,21 +141,34 @@ class House:
     def desk(self) -> Desk:
         """A fresh one."""
         name = f"desk{next(self._desks):03}"
-        with opened(self.state) as database:
-            row = database.execute(
-                "SELECT id, root FROM tasks_workspace WHERE name = ?", (name,)
-            ).fetchone()
-        folder = Path(row["root"])
+        ((identity, root),) = self.sql("SELECT id, root FROM tasks_workspace WHERE name = ?", name)
+        folder = Path(root)
         for file, text in {"a.txt": "AAA", "b.txt": "BBB"}.items():
             (folder / file).write_text(text)
-        return Desk(row["id"], folder)
+        return Desk(str(identity), folder)
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """In the server's database, behind its back."""
+        with opened(self.state) as database:
+            return [tuple(row) for row in database.execute(statement, values)]
+
+    def id_in_database(self, identity: str) -> str:
+        """As this database keeps it."""
+        return identity.replace("-", "")
+
+    def transport(self, limits: httpx.Limits) -> httpx.AsyncBaseTransport:
+        """How its people reach it."""
+        return httpx.AsyncHTTPTransport(limits=limits)
 
     @asynccontextmanager
     async def person(self, name: str) -> AsyncIterator[Person]:
         headers = {"Authorization": f"Bearer {self.tokens[name]}"} if name else {}
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=5)
         async with httpx.AsyncClient(
-            base_url=self.server.url, headers=headers, timeout=PATIENCE, limits=limits
+            base_url=self.server.url,
+            headers=headers,
+            timeout=PATIENCE,
+            transport=self.transport(limits),
         ) as http:
             yield Person(name, http)
 
@@ -174,7 +187,7 @@ class House:
         if task["status"] in STATUS.values():
             check_ended(log, task)
         check_journal(log)
-        check_chain(self.state, task_id)
+        check_chain(self, task_id)
         return log
 
     def verify_log(self) -> str:
@@ -222,23 +235,21 @@ def check_journal(log: list[dict[str, Any]]) -> None:
                 allowed[payload["tool_call_id"]] -= 1
 
 
-def check_chain(state: Path, task_id: str) -> None:
+def check_chain(house: House, task_id: str) -> None:
     """As docs/events.md tells a stranger to do it."""
-    key = bytes.fromhex((state / "var" / "audit.key").read_text().strip())
-    with opened(state) as database:
-        plain = task_id.replace("-", "")
-        rows = database.execute(
-            "SELECT sequence, type, payload, created_at, hash FROM tasks_taskevent"
-            " WHERE task_id = ? ORDER BY sequence",
-            (plain,),
-        ).fetchall()
+    key = bytes.fromhex((house.state / "var" / "audit.key").read_text().strip())
+    rows = house.sql(
+        "SELECT sequence, type, payload, created_at, hash FROM tasks_taskevent"
+        " WHERE task_id = ? ORDER BY sequence",
+        house.id_in_database(task_id),
+    )
     head = "0" * 64
-    for row in rows:
-        day, _, clock = row["created_at"].partition(" ")
+    for sequence, type_, payload, created_at, digest in rows:
+        day, _, clock = str(created_at).removesuffix("+00:00").partition(" ")
         stamp = f"{day}T{clock if '.' in clock else clock + '.000'}"[:23] + "Z"
-        record = f'["{task_id}",{row["sequence"]},"{row["type"]}","{stamp}",{row["payload"]}]'
+        record = f'["{task_id}",{sequence},"{type_}","{stamp}",{payload}]'
         head = hmac.new(key, (head + record).encode(), hashlib.sha256).hexdigest()
-        assert head == row["hash"], f"sequence {row['sequence']} does not match its hash"
+        assert head == digest, f"sequence {sequence} does not match its hash"
 
 
 # ── people ────────────────────────────────────────────────────────────────────────────────────
@@ -381,12 +392,17 @@ class Follower:
         return event
 
     @property
+    def _over(self) -> bool:
+        """A session's stream goes on after the end of a task."""
+        return self.reader.ended and "/sessions/" not in self.url
+
+    @property
     def types(self) -> list[str]:
         return [event.type for event in self.reader.stored]
 
     async def _follow(self) -> None:
         try:
-            while not self.reader.ended and self.finished is None:
+            while not self._over and self.finished is None:
                 self._connection = asyncio.create_task(self._once())
                 try:
                     await asyncio.wait({self._connection})

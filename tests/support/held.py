@@ -1,6 +1,7 @@
 """The product's application with gates at the moments that a crash test wants to hit.
 
-Loaded by a real server as `tests.support.held:application`. With no gate closed it is the product.
+Loaded by a real server as `tests.support.held:application`, or run as a worker by
+`python -m tests.support.held`. With no gate closed it is the product.
 A gate is closed by a file: whoever comes to it says so in a second file and waits until the first
 is gone. Gates: `begin` before a run begins, and for each file of a tool call `<path>.before` and
 `<path>.after` the product's own tool function, all within one workspace. Calls are counted.
@@ -114,3 +115,7 @@ if os.environ.get("E2E_GATES"):
     from config.asgi import application as application
 
     _install()
+if __name__ == "__main__":
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(["manage.py", "worker"])

@@ -1,8 +1,9 @@
 """Live frames on their way from a run to whoever watches it.
 
 Embedded, run and watchers share one process and one event loop: the relay hands over at once, and
-`tasks.hub` decides when to wake the followers. It is a module of its own because this is the seam
-where live frames will cross processes; runs and followers do not notice the difference.
+`tasks.hub` decides when to wake the followers. In scale-out the hub also tells its `Peers`, and
+`tasks.relay.exchange` carries what they hear to the hubs of other processes. Runs and followers do
+not notice the difference.
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+"""The same product as several processes, on a PostgreSQL and a Redis of our own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.support import services
+from tests.support.e2e import Person
+from tests.support.e2e_model import Model
+from tests.support.provider_server import serving
+from tests.support.scaled import ScaledHouse, Services
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[Model]:
+    with serving(Model()) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    if absent := services.missing():
+        pytest.skip(f"scale-out needs {absent}")
+    stand = Services(tmp_path_factory.mktemp("template"))
+    try:
+        stand.furnish()
+        yield stand
+    finally:
+        stand.remove()
+
+
+@pytest.fixture(scope="session")
+def shared_house(
+    tmp_path_factory: pytest.TempPathFactory, scale: Services, model: Model
+) -> Iterator[ScaledHouse]:
+    """Two web processes and two workers."""
+    house = ScaledHouse(tmp_path_factory.mktemp("scaled"), scale, model)
+    with house.server:
+        yield house
+        house.verify_log()
+        assert "Traceback" not in house.server.log
+
+
+@pytest.fixture
+def house(shared_house: ScaledHouse) -> ScaledHouse:
+    """A module with processes of its own replaces this one."""
+    return shared_house
+
+
+@pytest.fixture
+async def alice(house: ScaledHouse) -> AsyncIterator[Person]:
+    async with house.person("alice") as person:
+        yield person
+
+
+@pytest.fixture
+async def bob(house: ScaledHouse) -> AsyncIterator[Person]:
+    async with house.person("bob") as person:
+        yield person

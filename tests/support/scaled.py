@@ -1,0 +1,193 @@
+"""The house of the whole-product tests in scale-out: two web processes, two workers.
+
+Its people reach a different web process with every request, so that whatever a test does is done
+through both. PostgreSQL and Redis are ours (`tests.support.services`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+from uuid import uuid4
+
+import httpx
+import psycopg
+
+from tests.support.daphne import Daphne, manage
+from tests.support.e2e import DESKS, FURNISH, SETTINGS, House
+from tests.support.e2e_model import Model
+from tests.support.services import Postgres, Redis
+
+WORKER = [sys.executable, "manage.py", "worker"]
+HELD_WORKER = [sys.executable, "-m", "tests.support.held"]
+
+
+class Services:
+    """What scale-out stands on, and a database with people and desks to copy."""
+
+    def __init__(self, state: Path) -> None:
+        self.postgres, self.redis = Postgres(), Redis()
+        self.state = state
+        self.tokens: dict[str, str] = {}
+
+    def furnish(self) -> None:
+        env = self.env("template_house")
+        self.postgres.run("CREATE DATABASE template_house")
+        manage(self.state, "migrate", "-v0", "--skip-checks", env=env)
+        output = manage(self.state, "shell", "-v0", "-c", f"DESKS = {DESKS}\n{FURNISH}", env=env)
+        self.tokens = json.loads(output.splitlines()[-1])
+
+    def env(self, database: str) -> dict[str, str]:
+        return {"DATABASE_URL": self.postgres.url(database), "REDIS_URL": self.redis.url}
+
+    def copy(self, state: Path) -> str:
+        """A house's own database and folders; the name of the database."""
+        name = f"house_{uuid4().hex[:12]}"
+        self.postgres.run(f"CREATE DATABASE {name} TEMPLATE template_house")
+        shutil.copytree(self.state, state, dirs_exist_ok=True)
+        before, after = str(self.state.resolve()), str(state.resolve())
+        with psycopg.connect(self.postgres.url(name), autocommit=True) as connection:
+            connection.execute(
+                "UPDATE tasks_workspace SET root = replace(root, %s, %s)", [before, after]
+            )
+        return name
+
+    def remove(self) -> None:
+        self.postgres.remove()
+        self.redis.remove()
+
+
+class Worker(Daphne):
+    """A worker process; there when it says so."""
+
+    def __init__(
+        self, state: Path, number: int, env: Mapping[str, str], command: list[str]
+    ) -> None:
+        super().__init__(state, env=env, command=command)
+        self.log_file = state / f"worker-{number}.log"
+        self._starts = 0
+
+    def launch(self) -> None:
+        self._starts += 1
+        super().launch()
+
+    def _answers(self) -> bool:
+        return self.log.count("takes up to") >= self._starts
+
+
+class Fleet:
+    """Stands where the embedded house has its one server."""
+
+    def __init__(self, webs: list[Daphne], workers: list[Worker]) -> None:
+        self.webs, self.workers = webs, workers
+
+    @property
+    def all(self) -> list[Daphne]:
+        return [*self.webs, *self.workers]
+
+    @property
+    def url(self) -> str:
+        return self.webs[0].url
+
+    @property
+    def port(self) -> int:
+        return self.webs[0].port
+
+    @property
+    def log(self) -> str:
+        return "".join(server.log for server in self.all)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for server in self.all:
+                server.launch()
+                stack.callback(server.__exit__)
+            for server in self.all:
+                server.wait_until_ready()
+            self._held = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+
+class Turns(httpx.AsyncBaseTransport):
+    """Each request to the next web process."""
+
+    def __init__(self, webs: list[Daphne], limits: httpx.Limits) -> None:
+        self._inner = httpx.AsyncHTTPTransport(limits=limits)
+        self._ports = itertools.cycle([web.port for web in webs])
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(port=next(self._ports))
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class ScaledHouse(House):
+    """Web processes and workers on one database, their model, their people."""
+
+    server: Fleet  # type: ignore[assignment] # as far as tests of both houses use it
+
+    def __init__(
+        self,
+        state: Path,
+        services: Services,
+        model: Model,
+        *,
+        env: Mapping[str, str] | None = None,
+        webs: int = 2,
+        workers: int = 2,
+        held: bool = False,
+    ) -> None:
+        self.state, self.model, self.services = state, model, services
+        self.database, self.tokens = services.copy(state), services.tokens
+        self.env = (
+            SETTINGS
+            | {"PILOTHOUSE_LLM_BASE_URL": model.base_url}
+            | services.env(self.database)
+            | ({"E2E_GATES": "1"} if held else {})
+            | dict(env or {})
+        )
+        self._command = HELD_WORKER if held else WORKER
+        self.server = Fleet(
+            [self._web(number) for number in range(webs)],
+            [self.worker(number) for number in range(workers)],
+        )
+        self._desks = iter(range(DESKS))
+
+    def _web(self, number: int) -> Daphne:
+        web = Daphne(self.state, env=self.env)
+        web.log_file = self.state / f"web-{number}.log"
+        return web
+
+    def worker(self, number: int) -> Worker:
+        """Another one, not started."""
+        return Worker(self.state, number, self.env, self._command)
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(
+            self.services.postgres.url(self.database), autocommit=True
+        ) as database:
+            database.execute("SET TIME ZONE 'UTC'")
+            cursor = database.execute(statement.replace("?", "%s").encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def id_in_database(self, identity: str) -> str:
+        return identity
+
+    def transport(self, limits: httpx.Limits) -> httpx.AsyncBaseTransport:
+        return Turns(self.server.webs, limits)
+
+    def verify_log(self) -> str:
+        output = manage(self.state, "verify_log", env=self.env)
+        assert " 0 broken" in output
+        return output
