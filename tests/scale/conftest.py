@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,12 @@ from tests.support.e2e import Person
 from tests.support.e2e_model import Model
 from tests.support.provider_server import serving
 from tests.support.scaled import ScaledHouse, Services
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.scale)
 
 
 @pytest.fixture(scope="session")
