@@ -79,7 +79,7 @@ _ONE_LINE = names(
 _TOKENS = names("; & && || | |& ! { } ( ) if then elif else fi while until do done $( <( >(") | {
     "\n"
 }
-_REDIRECTS = {">": ">", ">|": ">", "&>": ">", ">&": ">", ">>": ">>", "&>>": ">>", "<": "<"}
+_REDIRECTS = {">": ">", ">|": ">", "&>": ">", ">>": ">>", "&>>": ">>", "<": "<"}
 _OPEN_FOR_ALL = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
 
 
@@ -275,7 +275,11 @@ class _Line:
         if len(target) != 1:
             raise Unsure
         word = self._word(target[0], depth)
-        if operator.type == "<<<" or (operator.type in (">&", "<&") and word.isdigit()):
+        if operator.type == "<<<":
+            return
+        if operator.type in (">&", "<&"):
+            if not re.fullmatch("[0-9]+", word):  # bash expands a name there twice
+                raise Unsure
             return
         self._opened(operator.type, word, is_pipe=target[0].type == "process_substitution")
 

@@ -54,6 +54,8 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     },
     "APPROVAL_TTL_SECONDS": (float, 1),
     "REPEAT_LIMIT": (int, 0),
+    "SHELL_SECONDS": (float, 1),
+    "SHELL_MEMORY_MB": (int, 64),
     "LLM_CONNECT_SECONDS": (float, 0.1),
     "LLM_FIRST_BYTE_SECONDS": (float, 0.1),
     "LLM_IDLE_SECONDS": (float, 0.1),
@@ -73,6 +75,7 @@ WORDS = frozenset(
         "AUDIT_KEY",
         "BUDGET_ASKS",
         "DEMO_MODEL",
+        "ENABLE_SHELL",
         "HOST",
         "LLM_API_KEY",
         "LLM_BASE_URL",
@@ -84,6 +87,7 @@ WORDS = frozenset(
         "PORT",
         "PUBLIC_URL",
         "SECRETS_KEY",
+        "SHELL_UNSANDBOXED",
         "SIGNING_KEY",
         "TWO_APPROVERS",
         "UNATTENDED_MODE",
@@ -95,7 +99,6 @@ WORDS = frozenset(
 NOT_YET = {
     "PILOTHOUSE_SKILLS_DIR": "skills are not in this version; unset it",
     "PILOTHOUSE_MCP_SERVERS": "MCP servers are not in this version; unset it",
-    "PILOTHOUSE_ENABLE_SHELL": "run_command is not in this version; unset it",
     "PILOTHOUSE_ENABLE_WEB": "fetch_url is not in this version; unset it",
 }
 """Settings of the design that this version refuses rather than ignores."""
@@ -301,6 +304,8 @@ def _conf(env: _Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         llm_stream=env.flag("PILOTHOUSE_LLM_STREAM", True),
         demo_model=env.flag("PILOTHOUSE_DEMO_MODEL", False),
         budget_asks=env.flag("PILOTHOUSE_BUDGET_ASKS", False),
+        enable_shell=env.flag("PILOTHOUSE_ENABLE_SHELL", False),
+        shell_unsandboxed=env.flag("PILOTHOUSE_SHELL_UNSANDBOXED", False),
         mode=env.choice("PILOTHOUSE_MODE", MODES, "ask"),
         unattended_mode=env.choice("PILOTHOUSE_UNATTENDED_MODE", MODES, "ask"),
         approver_groups=_groups(env, "PILOTHOUSE_APPROVER_GROUPS"),

@@ -79,6 +79,13 @@ class Conf:
     repeat_limit: int = 6
     """So many identical calls in a row become a question; 0 = off."""
 
+    enable_shell: bool = False
+    """There is a tool run_command."""
+    shell_seconds: float = 60
+    shell_memory_mb: int = 2048
+    shell_unsandboxed: bool = False
+    """Run commands even where there is no sandbox."""
+
     max_active_runs: int = 256
     max_queued_per_user: int = 100
     drain_seconds: float = 5

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -354,9 +354,10 @@ def _ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> Endi
 def made_files(transcript: Transcript, workspace: Workspace) -> list[MadeFile]:
     """The files that the task's calls made, as they are now."""
     paths = {
-        str(call.result.details["artifact"]): None
+        path: None
         for call in transcript.current_calls
-        if call.result is not None and call.result.ok and "artifact" in call.result.details
+        if call.result is not None
+        for path in _made_by(call.result.details)
     }
     made = []
     for path in paths:
@@ -366,6 +367,11 @@ def made_files(transcript: Transcript, workspace: Workspace) -> list[MadeFile]:
             continue  # gone again, or no longer ours to read: nothing to hand over
         made.append(MadeFile(path=path, size=size, sha256=digest))
     return made
+
+
+def _made_by(details: Mapping[str, Any]) -> list[str]:
+    """One file, or those that a command changed."""
+    return [str(path) for path in (*details.get("artifacts", ()), details.get("artifact")) if path]
 
 
 def _append(append: Callable[[], Appended], task: Task, charges: Sequence[Charge]) -> Appended:

@@ -32,6 +32,7 @@ from agent.providers.demo import demo_provider
 from agent.providers.openai import OpenAIProvider, Quirks, make_client
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
+from agent.tools.shell import Shell
 from agent.workspace import Workspace
 from tasks import profiles, rules
 from tasks.conf import Conf, conf
@@ -39,6 +40,8 @@ from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
 from tasks.writer import writer
 
+PROJECT = Path(__file__).resolve().parents[1]
+"""Where the program lies, and perhaps its `.env`."""
 TOOL_THREADS = 16
 """Plain tools that run at once, over all runs of this process."""
 UNATTENDED = frozenset({Task.Trigger.WEBHOOK, Task.Trigger.CRON})
@@ -135,10 +138,26 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
     )
 
 
-@cache
 def toolbox() -> Toolbox:
+    """What the settings let a run use."""
+    return _toolbox(_shell(conf()))
+
+
+def _shell(settings: Conf) -> Shell | None:
+    if not settings.enable_shell:
+        return None
+    return Shell(
+        seconds=settings.shell_seconds,
+        memory=settings.shell_memory_mb * 1024**2,
+        unsandboxed=settings.shell_unsandboxed,
+        hidden=(PROJECT, settings.var_dir, settings.workspaces_dir),
+    )
+
+
+@cache
+def _toolbox(shell: Shell | None) -> Toolbox:
     """One for the process: the tools hold no state, and its threads are worth keeping."""
-    return Toolbox(builtin_tools(), threads=TOOL_THREADS)
+    return Toolbox(builtin_tools(shell=shell), threads=TOOL_THREADS)
 
 
 def limits_for(task: Task, of_model: Mapping[str, float]) -> Limits:

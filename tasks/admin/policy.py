@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
 from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy, Subject
-from agent.tools import builtin_tools
+from tasks import wiring
 from tasks.conf import Conf, conf
 
 SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
@@ -152,7 +152,7 @@ def _actions(settings: Conf) -> list[tuple[str, str, str]]:
 def _tools(settings: Conf) -> list[tuple[str, str, str, str]]:
     return [
         (tool.name, tool.capability, *_decisions(settings, tool.capability, tool.name))
-        for tool in builtin_tools()
+        for tool in wiring.toolbox().tools
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy, Subject
-from agent.tools import builtin_tools
+from tasks import wiring
 from tasks.conf import conf
 
 
@@ -18,7 +18,7 @@ def policy_in_force() -> dict[str, Any]:
             tool.capability,
             policy.decide(Subject(tool=tool.name, capability=tool.capability)),
         )
-        for tool in builtin_tools()
+        for tool in wiring.toolbox().tools
     ]
     return {
         "mode": settings.mode,

@@ -191,7 +191,7 @@ HOSTILE = [
     "for x in '-v a[$(rm)]'; do [ $x ]; done", "for x in -v; do [ \"$x\" 'a[$(rm)]' ]; done", "x=-v; printf \"$x\" 'a[$(rm)]' y", "wait -n -p 'a[$(rm)]'", "getopts a 'a[$(rm)]' -a",
     "mapfile -C rm -c 1 a", "alias ls=rm\nls", "shopt -s expand_aliases\nalias ls=rm\nls", "enable -n echo; echo a", "hash -p rm ls; ls", "compgen -C rm", "compgen -W '$(rm)'",
     "complete -C rm ls", "BASH_ENV=x bash -c ls", "env 'BASH_FUNC_ls%%=() { rm; }' bash -c ls", "exec {fd}>x; rm", "ls > x rm", "> x rm", ">x <y rm a", "2>x rm", "ls 2>&1 rm", "ls >&2 rm", "ls>a>b rm",
-    "ls > $(rm)", "ls > >(rm)", "ls &> x; rm", "ls &>x rm", "ls >| x; rm", "ls <> x; rm", "ls 3>&1 4<&0 rm", "ls >&x; rm", "ls & & rm", "ls;;rm", "ls ; ; rm", "ls &\nrm", "ls ||\nrm", "ls |\n\nrm",
+    "ls > $(rm)", "ls > >(rm)", "ls &> x; rm", "ls &>x rm", "ls >| x; rm", "ls <> x; rm", "ls 3>&1 4<&0 rm", "ls >&x; rm", "ls >&'$(rm)'", "ls 2>&1'$(rm)'", "ls <&'$(rm)'", "ls > '$(rm)'", "ls & & rm", "ls;;rm", "ls ; ; rm", "ls &\nrm", "ls ||\nrm", "ls |\n\nrm",
     "((ls)); rm", "( (ls); rm )", "$(rm)", "$(echo rm) a", "`echo rm` a", "\"$(echo rm)\"", "\"`echo rm`\"", "`echo \\`rm\\``", "echo `echo \"$(rm)\"`", "echo \"`echo \\\"$(rm)\\\"`\"",
     "echo \"$(echo \"$(rm)\")\"", "echo \"$( (rm) )\"", "echo $( (rm) )", "echo $((rm) )", "echo $((rm);(ls))", "echo $(ls # )\nrm)", "echo $(case a in a) rm;; esac)", "echo $(ls <<E\n)\nE\nrm)",
     "echo \"${x:-\"$(rm)\"}\"", "echo ${x:-'}'$(rm)}", "echo ${x/a/$(rm)}", "echo \"${x+'$(rm)'}\"", "echo ${x:-a;rm}", "echo ${#x};rm", "echo $#;rm", "echo $;rm", "echo $\"$(rm)\"", "echo \"$ $(rm)\"", "echo \"a$\"; rm",

@@ -86,7 +86,8 @@ def test_values_arrive_with_their_types(tmp_path):
         ("DATABASE_URL", "sqlite://:memory:", "must be a file"),
         ("REDIS_URL", "redis://host", "need PostgreSQL; write DATABASE_URL=postgres://"),
         ("REDIS_URL", "host:6379", "write redis://host:6379/0"),
-        ("PILOTHOUSE_ENABLE_SHELL", "1", "not in this version"),
+        ("PILOTHOUSE_ENABLE_SHELL", "maybe", "write 1 or 0"),
+        ("PILOTHOUSE_SHELL_MEMORY_MB", "1", "at least 64"),
         ("PILOTHOUSE_VAR_DIR", "/dev/null/var", "cannot make the folder"),
     ],
 )

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from agent.toolbox import RunTool, Tool, ToolContext, ToolResult
 from agent.tools import builtin_tools
+from agent.tools.shell import Shell
 
 FOLDER = ".gates"
 
@@ -89,8 +90,8 @@ def _dawdle() -> None:
     time.sleep(random.uniform(0, float(os.environ.get("E2E_DAWDLE", "0"))))
 
 
-def _gated_tools() -> list[Tool]:
-    return [_gated(tool) for tool in builtin_tools()]
+def _gated_tools(*, shell: Shell | None = None) -> list[Tool]:
+    return [_gated(tool) for tool in builtin_tools(shell=shell)]
 
 
 def _install() -> None:

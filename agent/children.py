@@ -1,0 +1,107 @@
+"""Child processes: an environment without secrets, a session of their own, an end for all of them.
+
+Whatever we start (commands, servers of tools, converters) gets the environment from here. Every key
+that the server knows stays with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
+"""What a child may know of our environment; none of it is a secret or names one."""
+BLOCK_BYTES = 256 * 1024
+
+
+def environment(source: Mapping[str, str] | None = None, **more: str) -> dict[str, str]:
+    """The environment of a child: what is inherited, a plain locale and path, and `more`."""
+    source = os.environ if source is None else source
+    kept = {name: source[name] for name in INHERITED if source.get(name)}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **more}
+
+
+class Child:
+    """A running process and everything that it started in its session."""
+
+    def __init__(self, process: asyncio.subprocess.Process, ended: asyncio.Future[None]) -> None:
+        self._process = process
+        self._ended = ended
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def wait(self) -> int:
+        """Until it has ended by itself and its output is read: the exit status, negative for a
+        signal. What it left behind is killed."""
+        status = await self._process.wait()
+        self.kill()
+        await self._ended
+        return status
+
+    def kill(self) -> None:
+        """All of it, at once. The group keeps its number as long as anybody is in it."""
+        with suppress(ProcessLookupError, PermissionError):  # nobody left; macOS: only zombies
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def running(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    output: Callable[[bytes], None],
+    pass_fds: Sequence[int] = (),
+) -> AsyncIterator[Child]:
+    """Run a program without input; `output` gets what it writes, stdout and stderr in their order.
+
+    However the block is left, the process and its group are dead then, and waited for.
+    """
+    loop = asyncio.get_running_loop()
+    reading, writing = os.pipe()
+    ended = loop.create_future()
+    try:
+        pipe = os.fdopen(reading, "rb", buffering=0)
+        transport, _ = await loop.connect_read_pipe(lambda: _Output(output, ended), pipe)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments,
+                cwd=cwd,
+                env=dict(env),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+        except BaseException:
+            transport.close()
+            raise
+    finally:
+        os.close(writing)
+    child = Child(process, ended)
+    try:
+        yield child
+    finally:
+        child.kill()
+        await process.wait()
+        transport.close()
+
+
+class _Output(asyncio.Protocol):
+    def __init__(self, output: Callable[[bytes], None], ended: asyncio.Future[None]) -> None:
+        self._output = output
+        self._ended = ended
+
+    def data_received(self, data: bytes) -> None:
+        self._output(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)

@@ -1,0 +1,131 @@
+"""What a command may reach: bubblewrap around it, or nothing at all.
+
+Inside there are the system (read-only), the workspace and an empty /tmp. No network, no other
+process, no file of the server, no privilege. The kernel holds this, whatever the command is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from agent.children import environment
+from agent.errors import ToolFailed
+
+INSIDE = "/workspace"
+"""The workspace's name in the sandbox: where it lies on the server is nobody's business."""
+READ_ONLY = ("memory", "skills")
+"""Top directories of a workspace that no command changes: what the agent is told in later runs."""
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+CONFIGURATION = (
+    "/etc/alternatives", "/etc/group", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",
+    "/etc/passwd",
+)  # fmt: skip
+TMP_BYTES = 256 * 1024 * 1024
+PROBE_SECONDS = 10
+_NO_PRIVILEGE = (
+    "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session",
+    "--die-with-parent", "--clearenv",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """One workspace in its sandbox."""
+
+    program: str
+    """bwrap"""
+    root: Path
+    hidden: Sequence[Path] = ()
+    """Directories of the server that are not seen inside, even where they lie in the system."""
+
+    @contextmanager
+    def command(self, arguments: Sequence[str], env: dict[str, str]) -> Iterator[Wrapped]:
+        """How to run `arguments` inside, one at a time for a workspace. What the sandbox consists
+        of goes through a descriptor: an argument could be read in the process list, inside too."""
+        made = [name for name in READ_ONLY if self._protect(name)]
+        fd = os.memfd_create("sandbox")
+        try:
+            os.write(fd, os.fsencode("\0".join([*self._options(), *_set(env), ""])))
+            os.lseek(fd, 0, os.SEEK_SET)
+            yield Wrapped(
+                arguments=(self.program, "--args", str(fd), "--", *arguments), pass_fds=(fd,)
+            )
+        finally:
+            os.close(fd)
+            for name in made:
+                with suppress(OSError):  # a person put something there meanwhile
+                    (self.root / name).rmdir()
+
+    def _options(self) -> list[str]:
+        options = [*_NO_PRIVILEGE, "--proc", "/proc", "--dev", "/dev"]
+        for path in map(Path, SYSTEM):
+            if path.is_symlink():
+                options += ["--symlink", str(path.readlink()), str(path)]
+            elif path.is_dir():
+                options += ["--ro-bind", str(path), str(path)]
+        for name in CONFIGURATION:
+            options += ["--ro-bind-try", name, name]
+        for path in self.hidden:
+            if _in_system(path):
+                options += ["--tmpfs", str(path), "--remount-ro", str(path)]
+        options += ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108  the sandbox's own
+        options += ["--bind", str(self.root), INSIDE]
+        for name in READ_ONLY:
+            options += ["--ro-bind", str(self.root / name), f"{INSIDE}/{name}"]
+        return [*options, "--chdir", INSIDE]
+
+    def _protect(self, name: str) -> bool:
+        """See to it that there is something to protect: a command could make it otherwise. True
+        when it was made here."""
+        path = self.root / name
+        if path.is_symlink():
+            raise ToolFailed(
+                f"{name}/ of this workspace is a link, which cannot be protected from commands. "
+                "Tell the person."
+            )
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapped:
+    """A command line and the descriptors that it needs."""
+
+    arguments: tuple[str, ...]
+    pass_fds: tuple[int, ...] = ()
+
+
+@cache
+def bubblewrap() -> str | None:
+    """The program, where it is there and the system lets it work. The first call runs it."""
+    program = shutil.which("bwrap") if sys.platform == "linux" else None
+    if program is None:
+        return None
+    trial = [program, *_NO_PRIVILEGE, "--ro-bind", "/", "/", "--", "/bin/sh", "-c", ":"]
+    try:
+        done = subprocess.run(  # noqa: S603  a constant command
+            trial, env=environment(), capture_output=True, timeout=PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return program if done.returncode == 0 else None
+
+
+def _set(env: dict[str, str]) -> Iterator[str]:
+    for name, value in env.items():
+        yield from ("--setenv", name, value)
+
+
+def _in_system(path: Path) -> bool:
+    return path.is_dir() and any(path.is_relative_to(Path(each).resolve()) for each in SYSTEM)

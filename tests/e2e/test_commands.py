@@ -1,0 +1,103 @@
+"""Shell commands under a real server that is killed, drained or told to stop while one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from agent.sandbox import bubblewrap
+from tests.support.e2e import Furnished, House, Person, happened
+from tests.support.e2e_model import Call, Model, words
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap"),
+]
+
+
+@pytest.fixture(scope="module")
+def fragile(
+    tmp_path_factory: pytest.TempPathFactory, furnished: Furnished, model: Model
+) -> Iterator[House]:
+    env = {"PILOTHOUSE_ENABLE_SHELL": "1", "PILOTHOUSE_DRAIN_SECONDS": "0.5"}
+    house = House(tmp_path_factory.mktemp("shell"), furnished, model, env=env)
+    with house.server:
+        yield house
+        house.verify_log()
+        assert "Traceback" not in house.server.log
+
+
+def processes(marker: str) -> list[str]:
+    """Command lines that have the marker in them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in line:
+            found.append(line.replace(b"\0", b" ").decode())
+    return found
+
+
+@pytest.mark.parametrize("how", ["kill", "drain"])
+async def test_no_command_outlives_its_server(fragile: House, how: str) -> None:
+    marker = f"m{uuid4().hex}"
+    line = f"touch started; (sleep 900; : {marker}) & sleep 901; : {marker}"
+    fragile.model.script(marker, [Call("run_command", command=line)], words(3))
+    desk = fragile.desk()
+    async with AsyncExitStack() as stack:
+        alice: Person = await stack.enter_async_context(fragile.person("alice"))
+        task = await alice.ask(desk, f"[{marker}] Run it")
+        client = await stack.enter_async_context(alice.follow(task["id"]))
+        asked = await client.seen("approval_required")
+        assert asked.payload["diff"].startswith(line)
+        await alice.approve(asked.payload["approval_id"])
+        await happened((desk.folder / "started").exists)
+        assert processes(marker)
+        if how == "kill":
+            fragile.server.kill9()
+        else:
+            fragile.server.terminate()
+        await happened(lambda: not processes(marker))
+        await fragile.restart()
+        again = await client.seen("approval_required", 2)
+        assert again.payload["kind"] == "unknown_effect"
+        assert not processes(marker), "not repeated blindly"
+        assert (await alice.resolve(again.payload["approval_id"], "reject")).status_code == 202
+        await client.end()
+        await fragile.check(alice, task["id"], client)
+
+
+async def test_cancelling_a_task_kills_its_command(fragile: House) -> None:
+    marker = f"m{uuid4().hex}"
+    fragile.model.script(
+        marker, [Call("run_command", command=f"touch started; sleep 900; : {marker}")]
+    )
+    desk = fragile.desk()
+    async with fragile.person("alice") as alice:
+        task = await alice.ask(desk, f"[{marker}] Run it")
+        async with alice.follow(task["id"]) as client:
+            await alice.approve(await client.approval())
+            await happened((desk.folder / "started").exists)
+            await alice.cancel(task["id"])
+            await client.end("cancelled")
+        await happened(lambda: not processes(marker))
+        await fragile.check(alice, task["id"], client)
+
+
+async def test_what_a_command_made_is_recorded(fragile: House) -> None:
+    fragile.model.script("made", [Call("run_command", command="wc -c a.txt > size.txt")], words(2))
+    async with fragile.person("alice") as alice:
+        task = await alice.ask(fragile.desk(), "[made] Count")
+        async with alice.follow(task["id"]) as client:
+            await alice.approve(await client.approval())
+            await client.end()
+            recorded = await client.seen("artifact_recorded")
+        assert recorded.payload["path"] == "size.txt"
+        artifact = await alice.http.get(f"/api/artifacts/{recorded.payload['artifact_id']}")
+        assert artifact.text == "3 a.txt\n"
