@@ -82,7 +82,7 @@ class Rule:
     label: str = ""
 
     def __str__(self) -> str:
-        return f"{self.scope} rule {self.label or self.id}"
+        return f"{self.scope} rule “{self.label or self.id}”"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,7 +220,7 @@ class PolicyRuleAdmin(AuditedAdmin):
 
     @admin.display(description="made by", ordering="created_at")
     def made(self, rule: PolicyRule) -> str:
-        return f"{rule.made_by.get_username()}, {'a card' if rule.made_from_id else 'here'}"
+        return f"{rule.made_by.get_username()}{', on a card' if rule.made_from_id else ''}"
 
     @admin.display(description="Made")
     def origin(self, rule: PolicyRule) -> SafeString | str:

@@ -116,8 +116,8 @@ def test_the_strictest_mode_wins_in_any_order():
 def test_a_rule_decides_instead_of_the_default_and_is_named():
     found = judged(write(), rule("allow", path="notes/**", scope="workspace", label="notes"))
     assert (found.decision, found.scope, found.rule_id) == ("allow", "workspace", "r")
-    assert found.rule == "workspace rule notes allows file:write"
-    assert found.chain == ("workspace rule notes allows file:write", "default: file:write asks")
+    assert found.rule == "workspace rule “notes” allows file:write"
+    assert found.chain == ("workspace rule “notes” allows file:write", "default: file:write asks")
 
 
 def test_a_deny_of_any_scope_beats_everything():

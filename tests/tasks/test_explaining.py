@@ -70,8 +70,8 @@ def test_the_command_says_what_would_happen_and_every_step_to_it(house: House) -
     arguments = '{"path": "notes/a.md", "content": "x"}'
     assert policy_test("--workspace", "desk", *WRITE, arguments) == (
         0,
-        "allow: A global rule notes allows it.\n"
-        "  global rule notes allows file:write\n"
+        "allow: A global rule “notes” allows it.\n"
+        "  global rule “notes” allows file:write\n"
         "  default: file:write asks\n",
     )
     status, said = policy_test("--workspace", "desk", *WRITE, '{"path": "b.md", "content": "x"}')
@@ -97,7 +97,7 @@ def test_past_calls_are_judged_under_a_changed_set(house: House, tmp_path: Path)
     status, said = policy_test("--replay", "--rules", str(changed))
     assert status == 1
     assert "write_file drafts/b.md" in said
-    assert "ask -> allow (global rule drafts allows file:write)" in said
+    assert "ask -> allow (global rule “drafts” allows file:write)" in said
     assert said.endswith("1 tasks, 3 calls, 1 would change\n")
     PolicyRule.objects.create(scope="global", decision="deny", made_by=house.alice)
     assert policy_test("--replay", "--rules", str(changed))[1].endswith("3 would change\n")

@@ -85,7 +85,7 @@ async def test_an_answer_for_the_task_lets_the_same_file_pass_and_nothing_else(
         await house.until(created.task_id, "completed")
     _, by_rule, _ = await requested(house, created.task_id)
     assert by_rule["decision"] == "allow"
-    assert by_rule["rule"] == "task rule write_file on out.md allows file:write"
+    assert by_rule["rule"] == "task rule “write_file on out.md” allows file:write"
     assert by_rule["chain"][-1] == "default: file:write asks"
     made = await PolicyRule.objects.aget()
     assert (made.scope, made.task_id, made.path) == ("task", created.task_id, "out.md")
@@ -184,8 +184,9 @@ async def test_an_allowing_rule_lets_it_run_and_a_denying_one_refuses(house: Hou
         await house.until(created.task_id, "completed")
     assert (house.folder / "drafts/a.md").exists()
     assert not (house.folder / "drafts/secret").exists()
-    denied = (await requested(house, created.task_id))[1]
-    assert denied["rule"] == "global rule no secrets denies file:write"
+    allowed, denied = await requested(house, created.task_id)
+    assert allowed["decision"] == "allow"
+    assert denied["rule"] == "global rule “no secrets” denies file:write"
     assert len(denied["chain"]) == 3
 
 
