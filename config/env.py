@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import StringIO
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from tasks.conf import Conf
 
+Network = IPv4Network | IPv6Network
 ROOT = Path(__file__).resolve().parent.parent
 MODES = ("ask", "deny", "read_only")
 PROVIDERS = ("openai", "scripted")
@@ -62,6 +64,9 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     "LLM_ATTEMPTS": (int, 1),
     "MAX_ACTIVE_RUNS": (int, 1),
     "MAX_QUEUED_PER_USER": (int, 1),
+    "MAX_TASKS_PER_MINUTE": (int, 0),
+    "SIGN_IN_TRIES": (int, 1),
+    "SIGN_IN_PAUSE_SECONDS": (int, 1),
     "DRAIN_SECONDS": (float, 0),
     "LEASE_SECONDS": (float, 0.5),
     "WATCH_SECONDS": (float, 0.05),
@@ -89,6 +94,7 @@ WORDS = frozenset(
         "SECRETS_KEY",
         "SHELL_UNSANDBOXED",
         "SIGNING_KEY",
+        "TRUSTED_PROXIES",
         "TWO_APPROVERS",
         "UNATTENDED_MODE",
         "VAR_DIR",
@@ -296,6 +302,7 @@ def _conf(env: _Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         variables=env.values,
         workspaces_dir=env.path("PILOTHOUSE_WORKSPACES_DIR", str(var_dir / "workspaces")),
         public_url=public_url,
+        trusted_proxies=_proxies(env, public_url),
         redis_url=redis_url,
         llm_provider=env.choice("PILOTHOUSE_LLM_PROVIDER", PROVIDERS, "openai"),
         llm_base_url=env.url("PILOTHOUSE_LLM_BASE_URL"),
@@ -372,6 +379,20 @@ def _public_url(env: _Reader, host: str, port: int) -> str:
             " under which people reach this server."
         )
     return url
+
+
+def _proxies(env: _Reader, public_url: str) -> tuple[Network, ...]:
+    """With an https address there is a proxy in front, by default on this machine."""
+    name = "PILOTHOUSE_TRUSTED_PROXIES"
+    default = "127.0.0.0/8,::1" if public_url.startswith("https://") else ""
+    found = []
+    for text in filter(None, map(str.strip, env.text(name, default).split(","))):
+        try:
+            found.append(ip_network(text))
+        except ValueError:
+            message = f"{name}: write addresses or networks like 10.0.0.0/8, not {text!r}."
+            raise ImproperlyConfigured(message) from None
+    return tuple(found)
 
 
 def _hosts(env: _Reader, public_url: str) -> list[str]:

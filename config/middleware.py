@@ -142,6 +142,9 @@ def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpRespo
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers.setdefault("Referrer-Policy", "same-origin")
         response.headers.setdefault("X-Frame-Options", "DENY")
+        if settings.SECURE_HSTS_SECONDS and request.is_secure():
+            hsts = f"max-age={settings.SECURE_HSTS_SECONDS}"
+            response.headers.setdefault("Strict-Transport-Security", hsts)
         policy = build_policy() if request.path_info == API_DOCS else DATA_POLICY
         response.headers.setdefault("Content-Security-Policy", policy)
     return response

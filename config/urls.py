@@ -5,7 +5,10 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
+from tasks.pages.accounts import admin_sign_in
+
 urlpatterns = [
+    path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),
     path("", include("streaming.urls")),
     path("", include("tasks.urls")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +27,8 @@ class Conf:
     variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The whole environment and `.env`: model profiles may name a key in it."""
     public_url: str = "http://127.0.0.1:8000"
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Whose X-Forwarded-For is believed."""
     redis_url: str = field(default="", repr=False)
     """Set: scale-out. Web processes and workers share PostgreSQL and this Redis."""
 
@@ -88,6 +91,11 @@ class Conf:
 
     max_active_runs: int = 256
     max_queued_per_user: int = 100
+    max_tasks_per_minute: int = 1200
+    """That one person may ask for over the API, the chat or AG-UI; 0 = no limit."""
+    sign_in_tries: int = 5
+    """Wrong passwords for one name from one address, then a pause."""
+    sign_in_pause_seconds: int = 300
     drain_seconds: float = 5
     lease_seconds: float = 6
     watch_seconds: float = 0.5

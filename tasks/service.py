@@ -29,6 +29,7 @@ from tasks.commands import Created, SessionMoved, TaskRequest
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, TooLarge
 from tasks.models import Session, Task
+from tasks.rates import rates
 from tasks.writer import writer
 
 T = TypeVar("T")
@@ -37,11 +38,14 @@ MAX_GOAL_CHARS = 64 * 1024
 MODES: tuple[str, ...] = get_args(Mode)
 MAX_TRIES = 5
 WHEN_BUSY = ("reject", "queue", "steer", "interrupt")
+METERED = frozenset({Task.Trigger.API, Task.Trigger.CHAT, Task.Trigger.AGUI})
 RETRIED = frozenset({Task.Status.FAILED, Task.Status.CANCELLED, Task.Status.BUDGET_EXCEEDED})
 
 
 async def create(request: TaskRequest) -> Created:
     """Store a task; it runs when its turn comes. Never waits for a model."""
+    if request.trigger in METERED:
+        rates.take("tasks", str(request.owner_id), conf().max_tasks_per_minute)
     request = await _with_attachments(_checked(request))
     accepted = await _settled(partial(commands.create, request))
     for task_id, message in accepted.rings:

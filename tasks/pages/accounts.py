@@ -1,22 +1,31 @@
 """Signing in with a local account, and out.
 
-Guessing is slowed down per name and address, and per address: a few failures, then a pause. The
-counters live in this process's cache; they are a brake, not a lock.
+Guessing is slowed down per name and address, and per address: a few failures, then a pause. Who
+guesses from elsewhere locks nobody out. The counters live in this process's cache; they are a brake,
+not a lock.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import Any
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
 from django.core.cache import cache
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 
-PAUSE_SECONDS = 300
-TRIES_PER_NAME = 5
-TRIES_PER_ADDRESS = 50
+from tasks import addresses
+from tasks.conf import conf
+
+NAMES_PER_ADDRESS = 10
+"""So many times the tries of one name are an address's for all names together."""
+
+logger = logging.getLogger(__name__)
 
 
 class SignIn(LoginView):
@@ -26,15 +35,18 @@ class SignIn(LoginView):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if _tired(request):
+            logger.warning(
+                "Signing in is paused for %s.", addresses.client_of(request) or "somebody"
+            )
             context = self.get_context_data(form=AuthenticationForm(request), paused=True)
             response = self.render_to_response(context, status=429)
-            response["Retry-After"] = str(PAUSE_SECONDS)
+            response["Retry-After"] = str(conf().sign_in_pause_seconds)
             return response
         return super().post(request, *args, **kwargs)
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         for key in _keys(self.request):
-            cache.add(key, 0, PAUSE_SECONDS)
+            cache.add(key, 0, conf().sign_in_pause_seconds)
             cache.incr(key)
         return super().form_invalid(form)
 
@@ -43,17 +55,25 @@ class SignIn(LoginView):
         return super().form_valid(form)
 
 
+def admin_sign_in(request: HttpRequest) -> HttpResponse:
+    """The admin has no door of its own: one page signs in, and slows guessing down."""
+    if request.user.is_authenticated and not request.user.is_staff:
+        raise PermissionDenied
+    return redirect(reverse("sign-in-form", query=request.GET))
+
+
 def _tired(request: HttpRequest) -> bool:
     return any(cache.get(key, 0) >= most for key, most in _keys(request).items())
 
 
 def _keys(request: HttpRequest) -> dict[str, int]:
     """What is counted, and how many failures it may have."""
-    address = str(request.META.get("REMOTE_ADDR", ""))
+    address = addresses.household(addresses.client_of(request))
+    tries = conf().sign_in_tries
     name = request.POST.get("username", "").strip().lower()
     return {
-        _key("name", name, address): TRIES_PER_NAME,
-        _key("address", address): TRIES_PER_ADDRESS,
+        _key("name", name, address): tries,
+        _key("address", address): tries * NAMES_PER_ADDRESS,
     }
 
 

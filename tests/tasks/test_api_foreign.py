@@ -17,11 +17,11 @@ from uuid import uuid4
 
 import pytest
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
 
 from tasks.api import api
 from tasks.models import ApiToken, Approval, Artifact, Session, Task
 from tests.support.people import House, bearer, make_house
+from tests.support.routes import url_conf
 from tests.support.rows import make_session, make_user, make_workspace
 
 pytestmark = pytest.mark.django_db
@@ -104,22 +104,6 @@ def documented() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, operations in schema()["paths"].items():
         for method, operation in operations.items():
             yield method, path, operation
-
-
-def url_conf() -> Iterator[str]:
-    """The path of every pattern, in the notation of OpenAPI."""
-
-    def walk(patterns: list[Any], prefix: str) -> Iterator[str]:
-        for pattern in patterns:
-            path = prefix + str(pattern.pattern)
-            if isinstance(pattern, URLResolver):
-                yield from walk(pattern.url_patterns, path)
-            elif isinstance(pattern, URLPattern):
-                yield path
-
-    for path in walk(get_resolver().url_patterns, "/"):
-        plain = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"<\1>", path).replace("^", "").replace("$", "")
-        yield re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", plain)
 
 
 def routes_with_an_id() -> set[tuple[str, str]]:

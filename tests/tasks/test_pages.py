@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,31 @@ def test_guessing_is_slowed_down_for_one_name_and_not_for_others(member: User) -
     assert answer.status_code == 302
     elsewhere = Client(REMOTE_ADDR="192.0.2.7")
     assert sign_in(elsewhere).status_code == 302
+
+
+def test_whoever_guesses_elsewhere_locks_nobody_out(member: User, settings: Any) -> None:
+    """All come through one proxy, whose word is believed; what they claim themselves is not."""
+    proxies = (ip_network("127.0.0.1"),)
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, trusted_proxies=proxies, sign_in_tries=2)
+
+    def from_(address: str, password: str = "wrong") -> int:
+        claimed = {"X-Forwarded-For": f"198.51.100.7, {address}"}
+        return int(sign_in(Client(headers=claimed), password).status_code)
+
+    assert [from_("203.0.113.9") for _ in range(3)] == [200, 200, 429]
+    assert from_("203.0.113.10", "correct horse") == 302
+    assert [from_(f"2001:db8::{number}") for number in range(3)] == [200, 200, 429]
+    assert from_("2001:db8:0:1::1", "correct horse") == 302
+
+
+def test_the_admin_has_no_door_of_its_own(member: User) -> None:
+    answer = Client().get("/admin/", follow=True)
+    assert answer.redirect_chain[-1][0] == "/sign-in?next=%2Fadmin%2F"
+    guess = Client().post("/admin/login/", {"username": "alice", "password": "secret"})
+    assert (guess.status_code, guess["Location"]) == (302, "/sign-in")
+    client = Client()
+    assert sign_in(client, next="/admin/")["Location"] == "/admin/"
+    assert client.get("/admin/", follow=True).status_code == 403
 
 
 def test_success_forgives_the_failures_before_it(member: User) -> None:
