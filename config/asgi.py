@@ -31,6 +31,7 @@ from tasks import server_lock
 from tasks.conf import conf
 from tasks.consumers import RunWorker
 from tasks.hub import Peers, hub
+from tasks.notify import Notifier
 from tasks.runner import Runner, worker_name
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,9 @@ class Background:
                 await self._listen_to_others(held)
             else:
                 await self._run_here(held)
+            notifier = Notifier()
+            held.push_async_callback(notifier.stop)
+            notifier.start()
             self._held = held.pop_all()
 
     async def _run_here(self, held: AsyncExitStack) -> None:

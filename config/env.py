@@ -7,6 +7,7 @@ the environment does not replace are made once, whoever starts first.
 
 from __future__ import annotations
 
+import base64
 import difflib
 import os
 import re
@@ -38,6 +39,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PREFIX = "PILOTHOUSE_"
 
 KEY_BYTES = 32
+MAIL_SECONDS = 10
 _LIMITS: dict[str, tuple[type[int] | type[float], float]] = {
     "STEPS": (int, 1),
     "SECONDS": (float, 1),
@@ -87,10 +89,15 @@ WORDS = frozenset(
         "LLM_MODEL",
         "LLM_PROVIDER",
         "LLM_STREAM",
+        "MAIL_FROM",
         "MODE",
+        "NOTIFY_KEY",
+        "NOTIFY_PRIVATE",
+        "NOTIFY_URL",
         "OTHER_APPROVER",
         "PORT",
         "PUBLIC_URL",
+        "REMIND_AT",
         "SECRETS_KEY",
         "SHELL_UNSANDBOXED",
         "SIGNING_KEY",
@@ -120,6 +127,8 @@ class Environment:
     allowed_hosts: list[str]
     database: dict[str, Any]
     """A `DATABASES` entry."""
+    email: dict[str, Any]
+    """Django's `EMAIL_…` settings."""
     host: str
     """Where to listen."""
     port: int
@@ -143,6 +152,7 @@ def read(environ_: Mapping[str, str] = os.environ, root: Path = ROOT) -> Environ
         debug=env.flag("DEBUG", False),
         allowed_hosts=_hosts(env, public_url),
         database=database,
+        email=_email(env),
         host=host,
         port=port,
     )
@@ -214,6 +224,8 @@ class _Reader:
         self.root = root
         self.values: dict[str, str] = Merged.ENVIRON
         self.db_url: Callable[..., dict[str, Any]] = Merged.db_url_config
+        self.email_url: Callable[..., dict[str, Any]] = Merged.email_url_config
+        self.email_schemes = frozenset(Merged.EMAIL_SCHEMES)
 
     def check_names(self) -> None:
         for name in sorted(self.values):
@@ -318,6 +330,11 @@ def _conf(env: _Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         approver_groups=_groups(env, "PILOTHOUSE_APPROVER_GROUPS"),
         other_approver=_capabilities(env, "PILOTHOUSE_OTHER_APPROVER"),
         two_approvers=_capabilities(env, "PILOTHOUSE_TWO_APPROVERS"),
+        remind_at=_moments(env, "PILOTHOUSE_REMIND_AT"),
+        mail_from=env.text("PILOTHOUSE_MAIL_FROM"),
+        notify_url=env.url("PILOTHOUSE_NOTIFY_URL"),
+        notify_key=_webhook_key(env, "PILOTHOUSE_NOTIFY_KEY"),
+        notify_private=env.flag("PILOTHOUSE_NOTIFY_PRIVATE", False),
         given=frozenset(
             name for name, value in env.values.items() if value.strip() and name.startswith(PREFIX)
         ),
@@ -327,7 +344,57 @@ def _conf(env: _Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         raise ImproperlyConfigured(
             "PILOTHOUSE_LLM_MODEL: name the model to ask for at PILOTHOUSE_LLM_BASE_URL."
         )
+    if built.notify_url and not built.notify_key:
+        raise ImproperlyConfigured(
+            "PILOTHOUSE_NOTIFY_URL: what is sent there must be signed; write PILOTHOUSE_NOTIFY_KEY,"
+            " whsec_ and the base64 of random bytes (openssl rand -base64 33)."
+        )
     return built
+
+
+def _moments(env: _Reader, name: str) -> tuple[float, ...]:
+    if not env.text(name):
+        return (0.5,)
+    try:
+        moments = tuple(float(word) for word in env.words(name) if word != "never")
+    except ValueError:
+        moments = (0.0,)
+    if not all(0 < moment < float("inf") for moment in moments):
+        raise ImproperlyConfigured(
+            f"{name}: write never, or parts of the time (0.5) and seconds (600), with commas."
+        )
+    return moments
+
+
+def _webhook_key(env: _Reader, name: str) -> bytes:
+    text = env.text(name)
+    try:
+        key = base64.b64decode(text.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        key = b""
+    if text and not 24 <= len(key) <= 64:
+        raise ImproperlyConfigured(
+            f"{name}: write whsec_ and the base64 of 24 to 64 random bytes (openssl rand -base64 33)."
+        )
+    return key
+
+
+def _email(env: _Reader) -> dict[str, Any]:
+    """Django's settings for what EMAIL_URL says; nothing is sent without a sender."""
+    text, sender = env.text("EMAIL_URL"), env.text("PILOTHOUSE_MAIL_FROM")
+    if sender and not text:
+        raise ImproperlyConfigured(
+            "PILOTHOUSE_MAIL_FROM: say how to send mail, too; write"
+            " EMAIL_URL=smtp+tls://user:password@mail.example:587."
+        )
+    if not text:
+        return {}
+    if text.partition("://")[0] not in env.email_schemes:
+        raise ImproperlyConfigured(
+            "EMAIL_URL: write smtp+tls://user:password@mail.example:587, or smtp+ssl://…:465."
+        )
+    found = {name: value for name, value in env.email_url(text).items() if value is not None}
+    return {"EMAIL_TIMEOUT": MAIL_SECONDS, **found}
 
 
 def _capabilities(env: _Reader, name: str) -> tuple[str, ...]:

@@ -137,6 +137,8 @@ CONTENT_SECURITY_POLICY = {
 }
 """Of pages, the admin and the API's docs; JSON has a stricter one (`config.middleware`)."""
 
+globals().update(_environment.email)  # EMAIL_BACKEND, EMAIL_HOST … as EMAIL_URL says
+
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LANGUAGE_COOKIE_SECURE = _environment.https

@@ -79,6 +79,16 @@ class Conf:
     """Capabilities that whoever asked for the task does not approve."""
     two_approvers: tuple[str, ...] = ()
     """Capabilities that need two people's yes."""
+    remind_at: tuple[float, ...] = (0.5,)
+    """When people are reminded of a question: below 1 a part of the time it waits, else seconds."""
+    mail_from: str = ""
+    """Sender of mails about what waits; empty: no mails."""
+    notify_url: str = ""
+    """Where a webhook says that something waits; empty: nowhere."""
+    notify_key: bytes = field(default=b"", repr=False)
+    """Signs the webhook."""
+    notify_private: bool = False
+    """The webhook's address may be one of a private network."""
     repeat_limit: int = 6
     """So many identical calls in a row become a question; 0 = off."""
 

@@ -386,6 +386,12 @@ class Approval(models.Model):
     """Yeses so far, where more than one is needed: {user_id, by, at, comment, edited_arguments, digest}"""
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
+    waits_since = models.DateTimeField(default=timezone.now)
+    """When it was asked, or last given more time: what reminders count from."""
+    notify_at = models.DateTimeField(null=True, blank=True, default=timezone.now)
+    """When people are told of it next; None: not again."""
+    notices = models.PositiveIntegerField(default=0)
+    """How often they were told."""
     resolved_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
@@ -505,6 +511,48 @@ class PolicyRule(models.Model):
 
     def __str__(self) -> str:
         return self.note or f"{self.decision} {self.tool or self.capability or 'everything'}"
+
+
+class Notice(models.Model):
+    """One message about a waiting approval to somebody who may not be looking."""
+
+    class Channel(models.TextChoices):
+        MAIL = "mail"
+        WEBHOOK = "webhook"
+
+    class Status(models.TextChoices):
+        PENDING = "pending"  # to be sent, or tried again
+        SENT = "sent"
+        FAILED = "failed"  # given up; `error` says why
+        DROPPED = "dropped"  # somebody had decided before it was sent
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="messages")
+    channel = models.CharField(max_length=16, choices=Channel)
+    reminder = models.PositiveIntegerField(default=0)
+    """0: it was just asked; else the how manieth reminder."""
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
+    """Who gets the mail."""
+    address = models.CharField(max_length=254)
+    """A mailbox, or scheme and host of the webhook."""
+    status = models.CharField(max_length=16, choices=Status, default=Status.PENDING)
+    attempts = models.PositiveIntegerField(default=0)
+    next_at = models.DateTimeField(default=timezone.now)
+    error = models.TextField(blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["next_at"], name="notice_pending", condition=Q(status="pending")),
+            models.Index(fields=["-created_at", "-id"], name="notice_recent"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.channel} to {self.address} ({self.status})"
 
 
 class Artifact(models.Model):

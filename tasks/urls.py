@@ -6,7 +6,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from tasks import signin
-from tasks.pages import artifact, paper, views
+from tasks.pages import artifact, decide, paper, views
 from tasks.pages.accounts import SignIn
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -18,6 +18,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("artifacts/<str:artifact_id>/view", artifact.view, name="artifact"),
     path("inbox", views.inbox, name="inbox"),
     path("workspaces/<str:workspace_id>", views.people, name="people"),
+    path("decide/<str:signed>", decide.decide, name="decide"),
     path("settings", views.preferences, name="settings"),
     path("language", views.choose_language, name="language"),
     path("sign-in", SignIn.as_view(), name="sign-in-form"),

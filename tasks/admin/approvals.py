@@ -16,10 +16,10 @@ from django.utils.safestring import SafeString
 
 from tasks import access, decisions
 from tasks.admin import diffs, policy, words
-from tasks.admin.base import EvidenceAdmin, as_uuid, badge, link
-from tasks.approvals import Reply
+from tasks.admin.base import EvidenceAdmin, as_uuid, badge, link, listing
 from tasks.errors import Conflict, NotFound, ServiceError
-from tasks.models import Approval
+from tasks.models import Approval, Notice
+from tasks.pages.decide import reply_of
 from tasks.writer import WriterUnavailable
 
 STATES = {
@@ -53,6 +53,8 @@ class ApprovalAdmin(EvidenceAdmin):
         "asked",
         "why",
         "bound_to",
+        "said_yes",
+        "told",
         "decided",
         "the_comment",
     ]
@@ -101,12 +103,14 @@ class ApprovalAdmin(EvidenceAdmin):
         user_id = request.user.pk
         assert user_id is not None  # admin_view lets nobody else in
         try:
-            done = async_to_sync(decisions.resolve)(approval.pk, user_id, _reply(request))
+            done = async_to_sync(decisions.resolve)(approval.pk, user_id, reply_of(request))
         except ServiceError as refusal:
             return self._refused(request, approval, refusal)
         except WriterUnavailable as trouble:
             return self._back(request, approval, f"Nothing was decided: {trouble}", messages.ERROR)
         told = f"It is {done.status}. The task goes on."
+        if done.status == Approval.Status.PENDING:
+            told = "Your yes is noted. One more person must agree."
         return self._back(request, approval, told, messages.SUCCESS)
 
     def policy_page(self, request: HttpRequest) -> HttpResponse:
@@ -170,6 +174,20 @@ class ApprovalAdmin(EvidenceAdmin):
             words.ends(approval.target_digest),
         )
 
+    @admin.display(description="Said yes")
+    def said_yes(self, approval: Approval) -> str:
+        """Votes, where two people must agree; the last yes is the decision."""
+        said = [
+            f"{vote['by']}, {vote['at']}" + (f": “{vote['comment']}”" if vote["comment"] else "")
+            for vote in approval.votes
+        ]
+        return words.visible("\n".join(said)) or "-"
+
+    @admin.display(description="People told")
+    def told(self, approval: Approval) -> SafeString:
+        """Mails and webhooks about it."""
+        return listing(Notice, str(approval.messages.count()), approval__id__exact=approval.pk)
+
     @admin.display(description="Decided")
     def decided(self, approval: Approval) -> SafeString | str:
         if approval.resolved_at is None:
@@ -201,13 +219,6 @@ def may(request: HttpRequest, approval: Approval) -> bool:
     except NotFound:
         return False
     return True
-
-
-def _reply(request: HttpRequest) -> Reply:
-    """A button's value is its decision, with the answer behind a colon where one is needed."""
-    decision, _, answer = request.POST.get("decision", "").partition(":")
-    answer = answer or (request.POST.get("answer", "") if decision == "approve" else "")
-    return Reply(decision=decision, answer=answer, comment=request.POST.get("comment", ""))
 
 
 def _stale(refusal: ServiceError) -> bool:

@@ -20,6 +20,11 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("approver_groups", "capabilities that only members of a group approve"),
         ("other_approver", "capabilities that whoever asked for the task does not approve"),
         ("two_approvers", "capabilities that need two people's yes"),
+        ("remind_at", "when people are reminded: below 1 a part of the time, else seconds"),
+        ("mail_from", "sender of mails about what waits"),
+        ("notify_url", "webhook that says that something waits"),
+        ("notify_key", "signs the webhook"),
+        ("notify_private", "the webhook may be in a private network"),
         ("repeat_limit", "identical calls in a row until a person is asked; 0: never"),
     ),
     "Limits of a task": (
@@ -59,7 +64,7 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("audit_key", "key of the hash chains"),
     ),
 }
-SECRET = frozenset({"llm_api_key", "audit_key"})
+SECRET = frozenset({"llm_api_key", "audit_key", "notify_key"})
 UNSEEN = frozenset({"secrets_key", "variables", "given"})
 """Not settings of their own, or nobody's business."""
 OTHERS = "Other settings"

@@ -45,6 +45,8 @@ def test_values_arrive_with_their_types(tmp_path):
         PILOTHOUSE_MODE="read_only",
         PILOTHOUSE_APPROVER_GROUPS="shell:execute=the operators, network=security",
         PILOTHOUSE_OTHER_APPROVER="delete",
+        PILOTHOUSE_REMIND_AT="0.25, 900",
+        EMAIL_URL="smtp+tls://me:secret@mail.example:587",
         DEBUG="1",
     )
     assert env.conf.llm_base_url == "http://127.0.0.1:9/v1"
@@ -52,9 +54,12 @@ def test_values_arrive_with_their_types(tmp_path):
     assert env.conf.max_agent_steps == 3
     assert env.conf.max_task_cost == 0.5
     assert env.conf.mode == "read_only"
+    assert env.debug is True
     assert env.conf.approver_groups == {"shell:execute": "the operators", "network": "security"}
     assert env.conf.other_approver == ("delete",)
-    assert env.debug is True
+    assert env.conf.remind_at == (0.25, 900.0)
+    assert env.email.items() >= {"EMAIL_USE_TLS": True, "EMAIL_PORT": 587}.items()
+    assert env.email["EMAIL_HOST"] == "mail.example"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +68,12 @@ def test_values_arrive_with_their_types(tmp_path):
         ("PILOTHOUSE_MAX_AGENT_STEPS", "abc", "write a whole number, not 'abc'"),
         ("PILOTHOUSE_MAX_AGENT_STEPS", "0", "of at least 1"),
         ("PILOTHOUSE_MAX_TASK_SECONDS", "nan", "write a number"),
+        ("PILOTHOUSE_REMIND_AT", "soon", "write never, or parts of the time"),
+        ("PILOTHOUSE_REMIND_AT", "0.5, -1", "write never, or parts of the time"),
+        ("PILOTHOUSE_NOTIFY_URL", "https://hooks.example", "must be signed"),
+        ("PILOTHOUSE_NOTIFY_KEY", "whsec_c2hvcnQ=", "24 to 64 random bytes"),
+        ("PILOTHOUSE_MAIL_FROM", "us@example.com", "say how to send mail"),
+        ("EMAIL_URL", "mail.example", "write smtp+tls://"),
         ("PILOTHOUSE_TWO_APPROVERS", "write, Shell", "write capabilities like shell:execute"),
         ("PILOTHOUSE_APPROVER_GROUPS", "write", "write capability=group, not 'write'"),
         ("PILOTHOUSE_MAX_TASK_SECONDS", "inf", "write a number"),

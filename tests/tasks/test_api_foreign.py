@@ -19,7 +19,7 @@ import pytest
 from django.test import Client
 
 from tasks.api import api
-from tasks.models import ApiToken, Approval, Artifact, Session, Task
+from tasks.models import ApiToken, Approval, Artifact, PolicyRule, Session, Task
 from tests.support.people import House, bearer, make_house
 from tests.support.routes import url_conf
 from tests.support.rows import make_session, make_user, make_workspace
@@ -55,6 +55,7 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("get", "/api/sessions/{session_id}/stream"): None,
     ("get", "/api/stream/{session_id}"): None,
     ("delete", "/api/tokens/{token_id}"): None,
+    ("delete", "/api/rules/{rule_id}"): None,
 }
 """Every route with an id in its path, with a valid body."""
 
@@ -67,6 +68,7 @@ FIELDS: dict[tuple[str, str, str], Any] = {
     ("post", "/api/approvals/resolve", "approval_id"): {
         "results": [{"approval_id": "{approval_id}", **REPLY}]
     },
+    ("get", "/api/rules", "session_id"): "session_id={session_id}",
     ("get", "/api/sessions", "workspace_id"): "workspace_id={workspace_id}",
     ("post", "/api/sessions", "workspace_id"): {"workspace_id": "{workspace_id}"},
     ("post", "/api/sessions/{own_session}/fork", "task_id"): {
@@ -89,8 +91,8 @@ PAGES = (
     "/workspaces/{workspace_id}",
 )
 """Pages with an id: the same 404 page for all; who is not signed in is sent to do so."""
-NOT_OURS = ("/admin/", "/sign-in/{token}", "/api/{path}")
-"""Django's admin judges by itself; a sign-in link is a secret, not an id; the last serves nothing."""
+NOT_OURS = ("/admin/", "/decide/{signed}", "/sign-in/{token}", "/api/{path}")
+"""Django's admin judges by itself; a link of a mail or for signing in is a secret, not an id; the last serves nothing."""
 NO_OBJECTS = {"tool_call_id", "model_profile_id"}
 """The first is named within an object whose own id is checked; models are there for everybody."""
 
@@ -170,7 +172,14 @@ def theirs(house: House) -> dict[str, str]:
         "token_id": str(ApiToken.objects.get(user=house.alice).pk),
         "sequence": "1",
         "username": "bob",
+        "rule_id": str(made_rule(house).pk),
     }
+
+
+def made_rule(house: House) -> PolicyRule:
+    return PolicyRule.objects.create(
+        scope="session", session=house.session, decision="allow", made_by=house.alice
+    )
 
 
 def made_file(house: House) -> Artifact:
@@ -185,7 +194,7 @@ def made_file(house: House) -> Artifact:
 
 
 def unknown() -> dict[str, str]:
-    names = ("task_id", "session_id", "workspace_id", "approval_id", "artifact_id")
+    names = ("task_id", "session_id", "workspace_id", "approval_id", "artifact_id", "rule_id")
     return {name: str(uuid4()) for name in names} | {
         "token_id": "999999",
         "sequence": "1",

@@ -1,0 +1,88 @@
+"""Deciding by the link in a mail: GET shows, POST decides.
+
+The link is signed, names one person and one approval, and grows old. It opens nothing by itself:
+whoever follows it must be signed in as that person and still be one who may decide.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.contrib.auth.decorators import login_required
+from django.core import signing
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from tasks import access, decisions, quorum
+from tasks.approvals import Reply
+from tasks.errors import NotFound, ServiceError
+from tasks.models import Approval
+from tasks.notify import LINK_SALT
+from tasks.pages.boot import reader_of
+from tasks.writer import WriterUnavailable
+
+MAX_AGE_SECONDS = 7 * 24 * 3600
+_GONE = "This link is not good any more, or it is for somebody else."
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@login_required
+def decide(request: HttpRequest, signed: str) -> HttpResponse:
+    approval = _named_by(request, signed)
+    if request.method != "POST":
+        return _page(request, approval)
+    reader = reader_of(request)
+    try:
+        async_to_sync(decisions.resolve)(approval.pk, reader.user_id, reply_of(request))
+    except ServiceError as refusal:
+        return _page(request, approval, refusal.message, status=refusal.status)
+    except WriterUnavailable:
+        return _page(request, approval, "Nothing was decided. Try again in a moment.", status=503)
+    return _page(request, approval)
+
+
+def reply_of(request: HttpRequest) -> Reply:
+    """A button's value is its decision, with the answer behind a colon where one is needed."""
+    decision, _, answer = request.POST.get("decision", "").partition(":")
+    said = request.POST.get("answer", "") if decision == "approve" else ""
+    comment = request.POST.get("comment", "")
+    return Reply(decision=decision, answer=answer or said, comment=comment)
+
+
+def _named_by(request: HttpRequest, signed: str) -> Approval:
+    try:
+        approval_id, user_id = signing.loads(signed, salt=LINK_SALT, max_age=MAX_AGE_SECONDS)
+    except (signing.BadSignature, ValueError) as error:
+        raise Http404(_GONE) from error
+    reader = reader_of(request)
+    if user_id != reader.user_id:
+        raise Http404(_GONE)
+    try:
+        return access.find_approval(reader, approval_id, access.APPROVERS)
+    except NotFound as error:
+        raise Http404(_GONE) from error
+
+
+def _page(
+    request: HttpRequest, approval: Approval, refused: str = "", status: int = 200
+) -> HttpResponse:
+    """As it is stored now."""
+    rows = Approval.objects.select_related("task__session", "resolved_by")
+    now = rows.get(pk=approval.pk)
+    reader = reader_of(request)
+    refusal = quorum.refusal(now, quorum.rights_of(reader.user_id))
+    context: dict[str, Any] = {
+        "approval": now,
+        "arguments": json.dumps(now.arguments, indent=2, ensure_ascii=False),
+        "open": now.status == Approval.Status.PENDING,
+        "refused": refused,
+        "only_reject": refusal.message if refusal is not None else "",
+        "voted": any(vote["user_id"] == reader.user_id for vote in now.votes),
+        "successor": now.replaced_by_id,
+    }
+    return render(request, "app/decide.html", context, status=status)
