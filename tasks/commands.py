@@ -13,7 +13,7 @@ from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from agent.events import TaskCreated, UserMessageAdded, from_payload
@@ -117,7 +117,8 @@ def create(request: TaskRequest) -> Accepted:
 
 def _open_tasks(session_id: UUID) -> QuerySet[Task]:
     tasks = Task.objects.filter(session_id=session_id, status__in=Task.OPEN)
-    return tasks.order_by("first_position")
+    # As an expression: else SQLite walks through the session in order instead of to its open tasks.
+    return tasks.order_by(F("first_position") + 0)
 
 
 def _lock_open_tasks(session_id: UUID | None) -> list[Task]:

@@ -7,13 +7,39 @@ written only by `tasks.events`. Everything a URL names has a UUID.
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 from django.utils import timezone
 
 MODES = [("ask", "ask"), ("deny", "deny"), ("read_only", "read only")]
+
+
+_COPIED: dict[str, Any] = {
+    "on_delete": models.PROTECT,
+    "related_name": "+",
+    "db_constraint": False,
+    "db_index": False,
+    "editable": False,
+}
+"""A column copied from the row above, which has the constraint; `_recent` has its indexes."""
+
+
+def _copy(row: Task | Approval, above: Session | Task) -> None:
+    if row._state.adding:
+        row.owner_id, row.workspace_id = above.owner_id, above.workspace_id
+
+
+def _recent(name: str) -> list[models.Index]:
+    """For the lists of one owner or one workspace, newest first, of all statuses or one."""
+    order = ["-created_at", "-id"]
+    return [
+        models.Index(fields=[place, *status, *order], name="_".join([name, "of", place, *status]))
+        for place in ("owner", "workspace")
+        for status in ([], ["status"])
+    ]
 
 
 class Workspace(models.Model):
@@ -152,7 +178,25 @@ class Session(models.Model):
 
     class Meta:
         ordering = ["-updated_at", "-id"]
-        indexes = [models.Index(fields=["owner", "-updated_at"], name="session_owner_recent")]
+        # `updated_at` moves with every event: what it is part of costs something all the time.
+        indexes = [
+            models.Index(
+                fields=["owner", "archived", "-updated_at", "-id"], name="session_of_owner"
+            ),
+            models.Index(
+                fields=["workspace", "archived", "-updated_at", "-id"], name="session_in_workspace"
+            ),
+            models.Index(fields=["-created_at", "-id"], name="session_recent"),
+            models.Index(
+                fields=["workspace", "-created_at", "-id"], name="session_recent_in_workspace"
+            ),
+            models.Index(
+                fields=["-created_at", "-id"], name="session_hidden", condition=Q(hidden=True)
+            ),
+            models.Index(
+                fields=["-created_at", "-id"], name="session_archived", condition=Q(archived=True)
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.title or str(self.id)
@@ -184,7 +228,13 @@ class Task(models.Model):
     OPEN = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING_APPROVAL})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="tasks")
+    # No index of its own: two below begin with it.
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="tasks", db_index=False
+    )
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, **_COPIED)
+    """Of its session, like the workspace; both never change. Lists read them from their index."""
+    workspace = models.ForeignKey(Workspace, **_COPIED)
     goal = models.TextField()
     status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
     trigger = models.CharField(max_length=16, choices=Trigger)
@@ -226,8 +276,9 @@ class Task(models.Model):
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # noqa: DJ001 - NULLs are distinct in the unique constraint
     idempotency_digest = models.CharField(max_length=64, blank=True)
     """SHA-256 of the request body that the key stands for."""
+    # No index of its own: the keys of idempotency begin with it.
     created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="tasks"
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="tasks", db_index=False
     )
     created_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True, blank=True)
@@ -256,8 +307,14 @@ class Task(models.Model):
         ]
         indexes = [
             models.Index(fields=["session", "first_position"], name="task_in_session"),
-            models.Index(fields=["created_by", "-created_at"], name="task_owner_recent"),
+            models.Index(
+                fields=["session", "status", "first_position"], name="task_status_in_session"
+            ),
+            models.Index(fields=["created_by", "status"], name="task_status_of_person"),
             models.Index(fields=["-created_at", "-id"], name="task_recent"),
+            models.Index(fields=["status", "-created_at", "-id"], name="task_recent_by_status"),
+            models.Index(fields=["trigger", "-created_at", "-id"], name="task_recent_by_trigger"),
+            *_recent("task"),
             models.Index(
                 fields=["status", "lease_expires_at"],
                 name="task_open",
@@ -267,6 +324,10 @@ class Task(models.Model):
 
     def __str__(self) -> str:
         return f"{self.goal[:60]} ({self.status})"
+
+    def save(self, *args: Any, **options: Any) -> None:
+        _copy(self, self.session)
+        super().save(*args, **options)
 
 
 class TaskEvent(models.Model):
@@ -338,7 +399,8 @@ class ModelUsage(models.Model):
         indexes = [
             models.Index(fields=["user", "day"], name="usage_of_user"),
             models.Index(fields=["session", "day"], name="usage_of_session"),
-            models.Index(fields=["day"], name="usage_of_day"),
+            models.Index(fields=["-day", "-id"], name="usage_of_day"),
+            models.Index(fields=["model", "-day", "-id"], name="usage_of_model"),
         ]
 
     def __str__(self) -> str:
@@ -363,7 +425,13 @@ class Approval(models.Model):
         CANCELLED = "cancelled"  # the task was stopped
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    task = models.ForeignKey(Task, on_delete=models.PROTECT, related_name="approvals")
+    # No index of its own: one below begins with it.
+    task = models.ForeignKey(
+        Task, on_delete=models.PROTECT, related_name="approvals", db_index=False
+    )
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, **_COPIED)
+    """Of its task, like the workspace."""
+    workspace = models.ForeignKey(Workspace, **_COPIED)
     kind = models.CharField(max_length=16, choices=Kind)
     step = models.PositiveIntegerField()
     tool_call_id = models.CharField(max_length=200)
@@ -384,6 +452,12 @@ class Approval(models.Model):
     status = models.CharField(max_length=16, choices=Status, default=Status.PENDING)
     votes = models.JSONField(default=list, blank=True)
     """Yeses so far, where more than one is needed: {user_id, by, at, comment, edited_arguments, digest}"""
+    waits = models.GeneratedField(
+        expression=Case(When(status="pending", then=Value(1)), default=Value(0)),
+        output_field=models.SmallIntegerField(),
+        db_persist=True,
+    )
+    """1 while it is pending: what waits comes first."""
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
     waits_since = models.DateTimeField(default=timezone.now)
@@ -427,10 +501,19 @@ class Approval(models.Model):
                 fields=["expires_at"], name="approval_pending", condition=Q(status="pending")
             ),
             models.Index(fields=["task", "status"], name="approval_of_task"),
+            models.Index(fields=["-waits", "-created_at", "-id"], name="approval_waiting_first"),
+            models.Index(fields=["-created_at", "-id"], name="approval_recent"),
+            models.Index(fields=["status", "-created_at", "-id"], name="approval_by_status"),
+            models.Index(fields=["kind", "-created_at", "-id"], name="approval_by_kind"),
+            *_recent("approval"),
         ]
 
     def __str__(self) -> str:
         return f"{self.tool} ({self.status})"
+
+    def save(self, *args: Any, **options: Any) -> None:
+        _copy(self, self.task)
+        super().save(*args, **options)
 
 
 class PolicyRule(models.Model):
@@ -572,6 +655,7 @@ class Artifact(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["task", "path"], name="artifact_path_per_task")
         ]
+        indexes = [models.Index(fields=["-created_at", "-id"], name="artifact_recent")]
 
     def __str__(self) -> str:
         return self.path
@@ -709,6 +793,8 @@ class AuditEntry(models.Model):
         verbose_name_plural = "audit entries"
         indexes = [
             models.Index(fields=["object_type", "object_id"], name="audit_of_object"),
+            models.Index(fields=["object_type", "-sequence"], name="audit_by_type"),
+            models.Index(fields=["action", "-sequence"], name="audit_by_action"),
             models.Index(fields=["-created_at"], name="audit_recent"),
         ]
 

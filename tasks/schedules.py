@@ -164,7 +164,10 @@ def run_due(now: datetime | None = None) -> list[ScheduleTick]:
     for schedule_id in list(due.values_list("pk", flat=True)):
         writer.run_sync(partial(_claim, schedule_id, now))
     claimed = ScheduleTick.objects.filter(outcome=ScheduleTick.Outcome.CLAIMED)
-    return [_carry_out(tick_id) for tick_id in claimed.order_by("pk").values_list("pk", flat=True)]
+    return [
+        _carry_out(tick_id)
+        for tick_id in claimed.order_by("created_at", "pk").values_list("pk", flat=True)
+    ]
 
 
 def run_now(schedule_id: UUID, by: str) -> ScheduleTick:

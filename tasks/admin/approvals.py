@@ -7,7 +7,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
-from django.db.models import Case, QuerySet, When
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -41,11 +41,7 @@ class ApprovalAdmin(EvidenceAdmin):
     list_select_related = ["task", "resolved_by"]
     search_fields = ["tool", "task__goal"]
     search_help_text = "A tool, words of the task's goal, or the id of an approval."
-    ordering = [
-        Case(When(status=Approval.Status.PENDING, then=0), default=1).asc(),
-        "-created_at",
-        "-id",
-    ]
+    ordering = ["-waits", "-created_at", "-id"]
     readonly_fields = [
         "call",
         "state",
@@ -62,6 +58,11 @@ class ApprovalAdmin(EvidenceAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("task", "resolved_by", "replaced_by")
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        """Narrowed to a state or a kind, the indexes of those have the newest first."""
+        narrowed = request.GET.keys() & {"status__exact", "kind__exact"}
+        return list(self.ordering[1:] if narrowed else self.ordering)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from tasks import audit, exports
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, by
+from tasks.admin.lists import KnownValues
 from tasks.api.exports import attachment
 from tasks.models import AuditEntry
 
@@ -27,7 +28,7 @@ _CHECK = "admin_audit_check"
 class AuditEntryAdmin(EvidenceAdmin):
     change_list_template = "admin/tasks/auditentry/change_list.html"
     list_display = ["sequence", "created_at", "by", "action", "what", "short_hash"]
-    list_filter = ["action", "object_type"]
+    list_filter = [("action", KnownValues), ("object_type", KnownValues)]
     search_fields = ["by", "object_id", "action"]
     search_help_text = "A user, an action, or the id of what was changed."
     id_search = "object_id"

@@ -13,6 +13,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from tasks.admin.lists import IndexedQuerySet, ShortPaginator
+
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
 else:
@@ -23,9 +25,17 @@ class FastAdmin(ModelAdmin):
     """Lists that count no more rows than they must."""
 
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    paginator = ShortPaginator
     list_per_page = 50
+    sortable_by = ()
+    """Only columns with an index of their own."""
     id_search: str = "pk"
     """A search for a UUID is for this field."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        return IndexedQuerySet(rows.model, query=rows.query, using=rows.db)
 
     class Media:
         css = {"all": ["admin-log/meanings.css", "admin-log/timeline.css", "admin-log/admin.css"]}

@@ -36,7 +36,7 @@ class SessionAdmin(EvidenceAdmin):
     search_fields = ["title", "owner__username"]
     search_help_text = "Words of the title, a user's name, or a session's id."
     date_hierarchy = "created_at"
-    ordering = ["-updated_at", "-id"]
+    ordering = ["-created_at", "-id"]
     readonly_fields = [
         "name",
         "owner",

@@ -52,13 +52,13 @@ class TaskAdmin(EvidenceAdmin):
         "what",
         "state",
         "asker",
-        "workspace",
+        "place",
         "trigger",
         "created_at",
         "steps",
         "spent",
     ]
-    list_filter = ["status", "trigger", "session__workspace"]
+    list_filter = ["status", "trigger", "workspace"]
     list_select_related = ["created_by", "session__workspace"]
     search_fields = ["goal"]
     search_help_text = "Words of the goal, or a task's id."
@@ -146,8 +146,8 @@ class TaskAdmin(EvidenceAdmin):
     def asker(self, task: Task) -> str:
         return task.created_by.get_username()
 
-    @admin.display(ordering="session__workspace__name")
-    def workspace(self, task: Task) -> str:
+    @admin.display(description="workspace")
+    def place(self, task: Task) -> str:
         return words.line(task.session.workspace.name)
 
     @admin.display(description="tokens")

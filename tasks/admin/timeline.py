@@ -135,14 +135,14 @@ def timeline(task: Task, *, before: int | None = None, show: str = "") -> Timeli
         rows, older = _some(task.id, end, KINDS[show][1])
     else:
         show, rows = "", events.page(task.id, max(0, end - PAGE), min(PAGE, max(0, end)))
-        older = bool(rows) and rows[0].sequence > 1
+        older = rows[0].sequence if rows and rows[0].sequence > 1 else None
     entries = [] if not rows else _entries(task, rows)
     return Timeline(
         groups=tuple(_grouped(entries, fold=not show)),
         show=show,
         first=rows[0].sequence if rows else 0,
         last=rows[-1].sequence if rows else 0,
-        older=rows[0].sequence if older else None,
+        older=older,
         newer=end < task.last_sequence,
         counts=_counts(task),
     )
@@ -156,12 +156,16 @@ def _counts(task: Task) -> dict[str, int]:
     return found
 
 
-def _some(task_id: UUID, end: int, which: Q) -> tuple[list[Row], bool]:
-    """The last events of some types, and whether there are older ones."""
-    found = TaskEvent.objects.filter(which, task_id=task_id, sequence__lte=end)
+def _some(task_id: UUID, end: int, which: Q) -> tuple[list[Row], int | None]:
+    """The last events of some types, and before which sequence there may be more: a long log is
+    looked through piece by piece."""
+    start = max(0, end - MOST_COUNTED)
+    found = TaskEvent.objects.filter(which, task_id=task_id, sequence__lte=end, sequence__gt=start)
     newest = found.order_by("-sequence").values_list(*Row.__struct_fields__)[: PAGE + 1]
     rows = [events.row_of(values) for values in newest]
-    return rows[:PAGE][::-1], len(rows) > PAGE
+    if len(rows) > PAGE:
+        return rows[:PAGE][::-1], rows[PAGE - 1].sequence
+    return rows[::-1], start + 1 if start else None
 
 
 def _entries(task: Task, rows: Sequence[Row]) -> list[Entry]:

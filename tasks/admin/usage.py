@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
@@ -11,9 +12,11 @@ from django.utils.safestring import SafeString
 from tasks import profiles, usage
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, link
+from tasks.admin.lists import KnownValues
 from tasks.models import ModelUsage
 
 MAX_SUMS = 100
+SUMMED_DAYS = 31
 
 
 @admin.register(ModelUsage)
@@ -24,7 +27,7 @@ class ModelUsageAdmin(EvidenceAdmin):
         *("input_tokens", "cached_tokens", "output_tokens", "the_cost"),
     ]
     list_display_links = None
-    list_filter = ["model", "user"]
+    list_filter = [("model", KnownValues), "user"]
     list_select_related = ["user", "session", "task"]
     search_fields = ["user__username", "model"]
     search_help_text = "A user's name, a model, or a session's id."
@@ -48,9 +51,21 @@ class ModelUsageAdmin(EvidenceAdmin):
         response: Any = super().changelist_view(request, extra_context)
         listed = getattr(response, "context_data", {}).get("cl")
         if listed is not None:
-            response.context_data["sums"] = _sums(listed.queryset)
+            narrow = "day__month" in request.GET
+            response.context_data["sums"] = _sums(listed.queryset if narrow else _last_days(listed))
+            response.context_data["days"] = None if narrow else SUMMED_DAYS
             response.context_data["currency"] = profiles.currency()
         return response
+
+
+def _last_days(listed: Any) -> Any:
+    """Sums over years take their time: of what is listed, the newest days that have any."""
+    newest = listed.queryset.order_by("-day").values_list("day", flat=True).first()
+    if newest is None:
+        return listed.queryset
+    # One by one, so that SQLite looks them up instead of reading everything in the groups' order.
+    days = [newest - timedelta(days=back) for back in range(SUMMED_DAYS)]
+    return listed.queryset.filter(day__in=days)
 
 
 def _sums(found: Any) -> list[tuple[Any, ...]]:

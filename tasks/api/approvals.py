@@ -60,7 +60,9 @@ async def list_approvals(
     if task_id is not None:
         rows = rows.filter(task=await access.visible_task(principal, task_id))
     rows = rows.select_related("task__session__workspace")
-    items, following = await sync_to_async(paging.page)(rows, "created_at", cursor, limit)
+    items, following = await sync_to_async(paging.page)(
+        rows, "created_at", cursor, limit, principal
+    )
     decidable = await sync_to_async(_decidable)(principal, items)
     rights = Rights(user_id=principal.user_id, patterns=principal.decides)
     return ApprovalList(

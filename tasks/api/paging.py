@@ -1,7 +1,8 @@
 """Lists: `{"items", "next"}` by keyset, so that page 1,000 costs what page 1 costs.
 
 A list is ordered by a time and the id, newest first; `next` is where the last item stood. Rows that
-are added meanwhile come before the first page and shift nothing.
+are added meanwhile come before the first page and shift nothing. What a list reads depends on its
+limit, not on how many rows there are, nor on how many of them its reader may see.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import base64
 import binascii
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import msgspec
+from django.db import connection
 from django.db.models import Model, Q, QuerySet
 from ninja import Query
 
+from tasks import access
+from tasks.access import Principal
 from tasks.errors import Invalid
 
 MAX_LIMIT = 1000
@@ -32,17 +36,40 @@ Row = TypeVar("Row", bound=Model)
 
 
 def page(
-    rows: QuerySet[Row], field: str, cursor: str | None, limit: int
+    rows: QuerySet[Row],
+    field: str,
+    cursor: str | None,
+    limit: int,
+    principal: Principal | None = None,
 ) -> tuple[list[Row], str | None]:
-    """The items behind `cursor`, newest first by `field`, and the cursor behind them."""
+    """The items behind `cursor`, newest first by `field`, and the cursor behind them. Rows that are
+    narrowed to what a principal may see are found faster with that principal."""
     if cursor is not None:
         moment, row_id = _read(cursor)
-        older = Q(**{f"{field}__lt": moment}) | Q(**{field: moment, "pk__lt": row_id})
-        rows = rows.filter(older)
-    found = list(rows.order_by(f"-{field}", "-pk")[: limit + 1])
+        older = Q(**{f"{field}__lt": moment}) | Q(pk__lt=row_id)
+        rows = rows.filter(older, **{f"{field}__lte": moment})  # the index begins there
+    rows = rows.order_by(f"-{field}", "-pk")
+    parts = access.parts(principal, rows.model) if principal is not None else []
+    if parts:
+        rows = rows.filter(pk__in=_newest(rows, field, parts, limit + 1))
+    found = list(rows[: limit + 1])
     items = found[:limit]
     more = len(found) > limit
     return items, _write(getattr(items[-1], field), items[-1].pk) if more else None
+
+
+def _newest(rows: QuerySet[Row], field: str, parts: Sequence[Q], count: int) -> list[Any]:
+    """Keys of the first rows of all parts together: each is cut before they are put together, which
+    the ORM cannot say for SQLite."""
+    cut = [rows.filter(part).values_list("pk", field)[:count].query for part in parts]
+    compiled = [query.sql_with_params() for query in cut]
+    texts = [f"SELECT * FROM ({text}) part{n}" for n, (text, _) in enumerate(compiled)]  # noqa: S608 - made by the ORM
+    with connection.cursor() as cursor:
+        cursor.execute(
+            " UNION ".join(texts) + f" ORDER BY 2 DESC, 1 DESC LIMIT {count}",
+            [value for _, values in compiled for value in values],
+        )
+        return [rows.model._meta.pk.to_python(key) for key, _ in cursor.fetchall()]
 
 
 def numbered(bodies: Sequence[bytes], next_number: int | None) -> bytes:

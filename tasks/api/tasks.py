@@ -125,7 +125,9 @@ async def list_tasks(
         rows = rows.filter(status=status)
     if session_id is not None:
         rows = rows.filter(session=await access.visible_session(principal, session_id))
-    items, following = await sync_to_async(paging.page)(rows, "created_at", cursor, limit)
+    items, following = await sync_to_async(paging.page)(
+        rows, "created_at", cursor, limit, principal
+    )
     return TaskList(items=[TaskOut.of(task) for task in items], next=following)
 
 

@@ -1,0 +1,99 @@
+"""What a piece of code costs, counted and never timed: statements, and how much the database read.
+
+    with counted() as work:
+        client.get("/api/tasks")
+    assert work.statements < 10
+
+On SQLite `read` is the number of steps of its virtual machine; on PostgreSQL the number of rows that
+were fetched from tables, through an index or not. `scans()` looks at the plans.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+STEPS = 100
+_ROWS_READ = """
+    SELECT coalesce(sum(seq_tup_read), 0) + coalesce(sum(idx_tup_fetch), 0)
+    FROM pg_stat_xact_user_tables"""
+
+
+@dataclass
+class Work:
+    """What was done between the beginning and the end of a block."""
+
+    read: int = 0
+    sql: list[str] = field(default_factory=list)
+
+    @property
+    def statements(self) -> int:
+        return len(self.sql)
+
+    def __str__(self) -> str:
+        return f"{self.statements} statements, {self.read} read"
+
+
+def scans(text: str) -> bool:
+    """Whether a statement reads one of the large tables from end to end, without an index."""
+    if not text.startswith(("SELECT", "WITH")):
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(f"{_EXPLAIN[connection.vendor]} {text.replace('%', '%%')}")
+        plan = [str(row[-1]) for row in cursor.fetchall()]
+    return any(_SCAN[connection.vendor].search(line) for line in plan)
+
+
+_LARGE = "tasks_(?:task|taskevent|session|approval|artifact|modelusage|auditentry|scheduletick)"
+_EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN"}
+_SCAN = {
+    "sqlite": re.compile(f"^SCAN {_LARGE}$"),
+    "postgresql": re.compile(rf"Seq Scan on {_LARGE}\b"),
+}
+
+
+@contextmanager
+def counted() -> Iterator[Work]:
+    """Counts in this thread's connection, which must not end its transaction meanwhile."""
+    work = Work()
+    count = _sqlite if connection.vendor == "sqlite" else _postgresql
+    with CaptureQueriesContext(connection) as captured, count(work):
+        yield work
+    work.sql = [query["sql"] for query in captured.captured_queries]
+
+
+@contextmanager
+def _sqlite(work: Work) -> Iterator[None]:
+    connection.ensure_connection()
+    driver: Any = connection.connection
+
+    def step() -> int:
+        work.read += STEPS
+        return 0
+
+    driver.set_progress_handler(step, STEPS)
+    try:
+        yield
+    finally:
+        driver.set_progress_handler(None, STEPS)
+
+
+@contextmanager
+def _postgresql(work: Work) -> Iterator[None]:
+    before = _rows_read()
+    try:
+        yield
+    finally:
+        work.read = _rows_read() - before
+
+
+def _rows_read() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(_ROWS_READ)
+        return int(cursor.fetchone()[0])
