@@ -42,7 +42,7 @@ from agent.judging import Judge
 from agent.messages import Block, Reasoning, Reply, Text, ToolCall
 from agent.policy import Decision
 from agent.providers import Model, ModelRequest, ToolDefinition
-from agent.providers.failures import FILTER, failure
+from agent.providers.failures import failure
 from agent.room import Room
 from agent.text import cut
 from agent.toolbox import Toolbox
@@ -327,7 +327,7 @@ def _checked(reply: Reply | None) -> Reply:
         return reply
     if any(isinstance(block, Text) and block.text.strip() for block in reply.blocks):
         return reply
-    if reply.finish_reason.lower() in FILTER:
+    if reply.finish_reason == "content_filter":
         raise failure("it withheld the answer", "content_filter")
     if reply.finish_reason == "length":
         raise ProviderIncomplete(

@@ -24,7 +24,7 @@ from agent.providers.failures import FILTER, failure, failure_of, is_error, tidy
 from agent.providers.growth import ENOUGH, Growth
 from agent.providers.outgoing import Outgoing
 from agent.providers.scrub import Scrubber
-from agent.providers.thinking import ReasoningDetails, ThinkSplitter, lone_end
+from agent.providers.thinking import ReasoningDetails, ThinkSplitter, between, lone_end
 from agent.providers.usage import estimated_usage, merged, usage_of
 
 NO_KEY = Scrubber()
@@ -200,7 +200,8 @@ class Assembler:
             return
         if reason.lower() == "error":
             raise failure("the reply ended with an error")
-        self.finish_reason = "length" if reason.lower() in _LENGTH else reason
+        reason = "length" if reason.lower() in _LENGTH else reason
+        self.finish_reason = "content_filter" if reason.lower() in FILTER else reason
 
     def _part(self, part: Part) -> None:
         thought = part.reasoning_content or part.reasoning or part.thinking or part.reasoning_text
@@ -325,6 +326,8 @@ class Assembler:
         if found := lone_end(text):
             self.ended_unopened = True
             return self._rewrite(thought + found[0], found[1])
+        if found := between(text):
+            return self._rewrite(thought + found[0], found[1])
         if len(thought) >= ENOUGH and text != thought and text.startswith(thought):
             return self._rewrite(thought, text[len(thought) :].lstrip())  # sent in both fields
         whole = self._think_open and self._thinking.unclosed and not self._calls.calls
@@ -357,8 +360,7 @@ class Assembler:
             return Reasoning(block_id=block_id, text=text, provider_data=opaque)
         calls = self._calls.calls
         call = next(call for call in calls if call.block_id == block_id)
-        why = CUT_OFF if self.finish_reason == "length" else ""
-        why = FILTERED if self.finish_reason.lower() in FILTER else why
+        why = {"length": CUT_OFF, "content_filter": FILTERED}.get(self.finish_reason, "")
         cut_off = why if call is calls[-1] else ""
         return finished(call, text, cut_off=cut_off, scrub=self._scrub)
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -164,7 +164,7 @@ class OpenAIProvider:
         """The body as it arrives. Silence is an error, unless the reply may end here."""
         packed = "content-encoding" in response.headers
         body = response.aiter_bytes() if packed else response.aiter_raw()
-        patience = _Patience(self._first_byte_seconds)
+        patience = Patience(self._first_byte_seconds, asyncio.get_running_loop().time)
         while until := patience.until(assembler):
             try:
                 async with asyncio.timeout_at(until):
@@ -221,12 +221,12 @@ class OpenAIProvider:
         )
 
 
-class _Patience:
+class Patience:
     """Until when to wait for the next read."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, now: Callable[[], float]) -> None:
         self.seconds = seconds
-        self._now = asyncio.get_running_loop().time
+        self._now = now
         self._last: float | None = None
         self._progress = -1
 

@@ -8,6 +8,7 @@ What might still become a tag is held back, nothing else, and `close()` gives it
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 _OPEN = {
@@ -27,6 +28,8 @@ _OPEN = {
 }
 """Opening tag -> closing tag. What has no closing tag is dropped at the very beginning."""
 
+_MOST_TAGS = 256
+_TOO_MANY = re.compile(r"\n{3,}")
 _MAX_HELD = 256
 _MAX_DETAILS = 256
 
@@ -104,6 +107,27 @@ def lone_end(text: str) -> tuple[str, str] | None:
     if not tag or quoted or "<think>" in thought:
         return None
     return thought.strip(), answer.lstrip()
+
+
+def between(text: str) -> tuple[str, str] | None:
+    """(thoughts, answer) of a text with reasoning in its middle: at the beginning of a line, outside
+    of code. None for others."""
+    thoughts, answer = [], []
+    at = fences = 0
+    for _ in range(_MOST_TAGS):
+        start = text.find("\n<think>", at)
+        end = text.find("</think>", start)
+        if start < 0 or end < 0:
+            break
+        fences += text.count("```", at, start)
+        stop = start + 1 if fences % 2 else end + len("</think>")
+        answer.append(text[at : start + 1])
+        if not fences % 2:
+            thoughts.append(text[start + len("\n<think>") : end].strip())
+        at = stop
+    answer.append(text[at:])
+    whole = _TOO_MANY.sub("\n\n", "".join(answer)).strip()
+    return ("\n".join(thoughts), whole) if thoughts else None
 
 
 def _overlap(text: str, tag: str) -> int:

@@ -3,9 +3,20 @@ import { button, glyph, h } from "./dom.js";
 import { clock, money, n, number, short, time, t } from "./text.js";
 
 export function endingView(task, ctx) {
-  if (!task.ended || task.status === "completed") return task.status === "completed" ? plainAnswer(task) : null;
+  if (!task.ended || task.status === "completed") return task.status === "completed" ? (cutOff(task) ?? plainAnswer(task)) : null;
   const made = { failed, cancelled, budget_exceeded: budget }[task.status](task, ctx);
   return h("div", { class: "entry entry--bare" }, h("p", { class: "entry__at" }), h("div", {}, made));
+}
+
+/** An answer that ends before its end. */
+function cutOff(task) {
+  const reason = task.items.findLast((item) => item.kind === "step")?.finishReason;
+  const why = {
+    length: () => t("The model had used up its output. Ask it to go on, or raise max_tokens in its profile."),
+    content_filter: () => t("The provider's content filter stopped it. Say it differently, or choose another model."),
+  }[reason];
+  if (!why) return null;
+  return h("div", { class: "entry entry--bare" }, h("p", { class: "entry__at" }), h("div", {}, note("wait", "gauge", t("The answer is cut off"), [why()], [])));
 }
 
 /** An answer that no message carried (it was put together elsewhere). */

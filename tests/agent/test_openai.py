@@ -26,8 +26,9 @@ from agent.messages import (
     UserMessage,
 )
 from agent.providers import ModelRequest, ToolDefinition
+from agent.providers.assembler import Assembler
 from agent.providers.client import make_client
-from agent.providers.openai import OpenAIProvider
+from agent.providers.openai import DONE_SECONDS, TAIL_SECONDS, OpenAIProvider, Patience
 from agent.providers.quirks import Quirks
 from tests.support import cases
 from tests.support.provider_server import ProviderServer, Request, Scene, delta, serving
@@ -327,6 +328,29 @@ async def test_a_redirect_is_told_and_not_followed(client, server):
     assert error.code == "provider_redirect"
     assert server.url("normal") in str(error)
     assert not server.requests
+
+
+def test_a_finish_reason_that_comes_too_soon_ends_nothing():
+    """Some servers write one into every chunk, some into the first, before they think."""
+    now = 0.0
+    target = Assembler(1, lambda: "b")
+    patience = Patience(60.0, lambda: now)
+
+    def waits(content: str, finish: str | None = "stop", *, done: bool = False) -> float | None:
+        target.feed([json.dumps(delta(content, finish)).encode(), *([b"[DONE]"] if done else [])])
+        until = patience.until(target)
+        return None if until is None else until - now
+
+    assert waits("") == 60
+    now += 50
+    assert waits("a") == TAIL_SECONDS
+    now += 1.5
+    assert waits("b") == TAIL_SECONDS
+    now += 1.5
+    assert waits("", None) == TAIL_SECONDS - 1.5
+    now += 1.5
+    assert waits("", None) is None
+    assert waits("c", done=True) == pytest.approx(DONE_SECONDS)
 
 
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────

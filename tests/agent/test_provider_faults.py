@@ -386,6 +386,29 @@ FAULTS = [
         text="Done.",
     ),
     Fault(
+        source="kin of microsoft/autogen#7009: a thought between two parts of the answer",
+        stream=saying("First.\n\n<think>Now", " what?</think>\n\nSecond."),
+        reasoning="Now what?",
+        text="First.\n\nSecond.",
+    ),
+    Fault(
+        source="linshenkx/prompt-optimizer#348: in code the tag is code",
+        stream=saying("So:\n```\n<think>x</think>\n```\nand <think>y</think> too"),
+        text="So:\n```\n<think>x</think>\n```\nand <think>y</think> too",
+    ),
+    Fault(
+        source="metabase/metabase#80959: limits and filters by other names",
+        stream=[chunk(content="a"), chunk("MAX_TOKENS")],
+        text="a",
+        finish="length",
+    ),
+    Fault(
+        source="kin of metabase/metabase#80959",
+        stream=[chunk(content="a"), chunk("SAFETY")],
+        text="a",
+        finish="content_filter",
+    ),
+    Fault(
         source="MoonshotAI/kimi-code#3928: reasoning in two fields",
         stream=[
             *(chunk(content="", reasoning=t, reasoning_content=t) for t in ("The", " sum")),

@@ -43,6 +43,8 @@ class StubServer(ProviderServer):
     def __init__(self) -> None:
         super().__init__()
         self.runs: dict[str, Run] = {}
+        self.scripts: dict[str, list[cases.Turn]] = {}
+        """Turns of scenes that are no collected case."""
 
     def url(self, scene: str, run: str = "") -> str:
         return f"http://127.0.0.1:{self.port}/{scene}{'/' if run else ''}{run}/v1"
@@ -53,7 +55,8 @@ class StubServer(ProviderServer):
 
     async def _play(self, request: Request) -> None:
         name = request.path.removesuffix("/chat/completions").removesuffix("/v1").strip("/")
-        run = self.runs.setdefault(name, Run(turns=cases.turns(request.scene)))
+        turns = self.scripts.get(request.scene) or cases.turns(request.scene)
+        run = self.runs.setdefault(name, Run(turns=turns))
         run.bodies.append(request.body)
         turn = run.turns[run.played] if run.played < len(run.turns) else None
         refusal = refused(turn.guards if turn else ("paired",), request.body, run)
