@@ -216,8 +216,8 @@ class Task(models.Model):
 
     class Trigger(models.TextChoices):
         CHAT = "chat"
-        API = "api"
-        AGUI = "agui"
+        API = "api", "API"
+        AGUI = "agui", "AG-UI"
         WEBHOOK = "webhook"
         CRON = "cron"
         COMMAND = "command"
@@ -680,6 +680,7 @@ class ApiToken(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
+        verbose_name = "API token"
 
     def __str__(self) -> str:
         return f"{self.prefix}… ({self.name})"

@@ -2,7 +2,7 @@
 import { get } from "./api.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { callState, callsOf } from "./model.js";
-import { outcome, sentence, unmarked } from "./sentences.js";
+import { callTitle, outcome, unmarked } from "./sentences.js";
 import { cut, n, number, seconds, size, t } from "./text.js";
 
 const MARKS = {
@@ -54,7 +54,7 @@ function cached(call, task) {
   const state = callState(call, task);
   const before = seen.get(call);
   if (before?.state === state) return before;
-  const item = { call, state, task: task.id };
+  const item = { call, state, task: task.id, title: callTitle(call, task) };
   seen.set(call, item);
   return item;
 }
@@ -94,12 +94,12 @@ function callView(first) {
   return { node, update };
 }
 
-function headOf({ call, state }) {
+function headOf({ call, state, title }) {
   const line = outcome(call, state, call.progress);
   const { done, total } = call.progress ?? {};
   return [
     markOf(state),
-    h("span", { class: "tool__t" }, sentence(call)),
+    h("span", { class: "tool__t" }, title),
     h("span", { class: "tool__d" }, durationOf(call, state)),
     glyph("chev"),
     line && line.length ? h("span", { class: state === "failed" ? "tool__r tool__r--fail" : "tool__r" }, line) : null,

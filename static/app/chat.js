@@ -9,6 +9,7 @@ import { inspector } from "./inspector.js";
 import { currentTask, taskState } from "./model.js";
 import { openTasks } from "./reducer.js";
 import { sessionList } from "./sessions.js";
+import { decisionSheet } from "./sheet.js";
 import { speaker } from "./speaker.js";
 import { Store } from "./store.js";
 import { Line } from "./stream.js";
@@ -64,7 +65,7 @@ function conversation() {
     onEvents: (events) => store.apply(events) && line.settle(),
     onLine: lineBanner($("line"), () => line.retry()),
   });
-  const ctx = context();
+  const ctx = context(store);
   const thread = threadView({ thread: $("thread"), callout: $("callout"), jump: $("jump") }, ctx);
   const panel = inspector({ budget: $("budget"), timeline: $("timeline"), timelineCount: $("timeline-count"), files: $("files"), filesCount: $("files-count") });
   const speakUp = speaker({ ready: () => ready, onWaiting: (id, text) => attend.notify(id, text) });
@@ -130,20 +131,24 @@ function decidedWords({ kind, status }) {
 }
 
 /** What the parts of a turn may do; see turn.js. */
-function context() {
+function context(store) {
+  const sheet = decisionSheet($("sheet"));
   const ctx = {
     owner: session.owner,
     username: boot.user.username,
     canWrite: session.can_write,
     canDecide: session.can_decide,
     cards: new Map(),
+    state: () => store.state,
     announce,
     alert: alarm,
     show(id) {
       const card = $(`approval-${id}`);
-      if (card) showCard(card);
+      if (card && sheet.fits()) sheet.open(card);
+      else if (card) showCard(card);
     },
     onDecided(approval, node) {
+      sheet.close();
       announce(decidedWords(approval));
       const next = openCards().find((card) => card !== node);
       if (next) showCard(next);

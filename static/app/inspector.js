@@ -2,7 +2,8 @@
 import { parseDiff, countsOf } from "./diff.js";
 import { glyph, h, replace, svg } from "./dom.js";
 import { callState, callsOf, currentTask, workedMs } from "./model.js";
-import { decisionTitle, fileIcon, plain, sentence } from "./sentences.js";
+import { own } from "./reducer-task.js";
+import { callTitle, decisionTitle, fileIcon, plain } from "./sentences.js";
 import { clock, money, n, number, seconds, short, size, t } from "./text.js";
 import { markOf } from "./calls.js";
 
@@ -61,7 +62,7 @@ function meterOf(name, value, limit, write) {
 
 function drawTimeline(parts, task, now) {
   const rows = rowsOf(task, now).slice(-MOST_ROWS);
-  const total = Math.max(1000, ...rows.map((row) => row.at + row.length));
+  const total = Math.max(1000, ...rows.flatMap((row) => row.bars.map((bar) => bar.at + bar.length)));
   const scale = WIDTH / total;
   const steps = task.items.filter((item) => item.kind === "step").length;
   const calls = Object.keys(task.calls).length;
@@ -69,7 +70,7 @@ function drawTimeline(parts, task, now) {
   const whole = total / 1000;
   replace(
     parts.timeline,
-    h("p", { class: "tl tl__axis", "aria-hidden": "true" }, h("span", {}), h("span", {}, h("span", {}, "0"), h("span", {}, seconds(whole / 2)), h("span", {}, seconds(whole))), h("span", {})),
+    h("p", { class: "tl tl__axis", "aria-hidden": "true" }, h("span", {}), h("span", {}, h("span", {}, "0"), h("span", {}, seconds(whole / 2).replace(/ s$/, "")), h("span", {}, seconds(whole))), h("span", {})),
     h("ol", { class: "tl", "aria-label": t("Steps, calls and waits with their durations") }, rows.map((row) => rowOf(row, scale))),
     h("p", { class: "legend" }, legend("model", t("Model")), legend("tool", t("Tool")), legend("wait", t("Waiting for a person (not on the clock)"))),
   );
@@ -86,47 +87,72 @@ function rowsOf(task, now) {
   const rows = [];
   for (const item of task.items) {
     if (item.kind === "step") rows.push(...stepRows(item, task, at, now));
-    else if (item.kind === "approval") rows.push(waitRow(task.approvals[item.id], at, now));
+    else if (item.kind === "approval" && !aboutCall(task.approvals[item.id], task)) rows.push(waitRow(task.approvals[item.id], at, now));
   }
   return rows;
+}
+
+/** Then the call's own row tells of the wait. */
+function aboutCall(approval, task) {
+  return Boolean(own(task.calls, approval.tool_call_id));
 }
 
 function stepRows(step, task, at, now) {
   const start = Date.parse(step.callAt ?? step.startedAt);
   const length = step.durationMs ?? (task.ended ? 0 : Math.max(0, at(now) - at(start)));
-  const rows = [{ kind: "step", label: t("Step {n}", { n: number(step.number) }), at: at(start), length, bar: "b-model", text: length ? seconds(length / 1000) : "" }];
+  const bars = [{ kind: "b-model", at: at(start), length }];
+  const rows = [{ kind: "step", label: t("Step {n}", { n: number(step.number) }), bars, text: length ? seconds(length / 1000) : "" }];
   for (const call of callsOf(step, task)) rows.push(callRow(call, task, at, now));
   return rows;
 }
 
 function callRow(call, task, at, now) {
   const state = callState(call, task);
-  const start = Date.parse(call.startedAt ?? call.requestedAt);
-  const length = call.startedAt ? (call.finishedAt ? (call.durationMs ?? 0) : Math.max(0, at(now) - at(start))) : 0;
-  const text = call.startedAt ? `${seconds(length / 1000)}${call.finishedAt ? "" : " …"}` : state === "wait" ? "" : t("not run");
-  return { kind: "call", state, label: plain(sentence(call)), at: at(start), length, bar: state === "failed" ? "b-fail" : "b-tool", text, empty: !call.startedAt };
+  const asked = call.approvals.map((id) => task.approvals[id]);
+  const waits = asked.map((approval) => waitBar(approval, at));
+  if (!call.startedAt) {
+    const text = state === "wait" ? waited(asked.at(-1), now) : t("not run");
+    return { kind: "call", state, label: labelOf(call, task), bars: waits, text };
+  }
+  const start = at(Date.parse(call.startedAt));
+  const length = call.finishedAt ? (call.durationMs ?? 0) : Math.max(0, at(now) - start);
+  const bars = [...waits, { kind: state === "failed" ? "b-fail" : "b-tool", at: start, length }];
+  return { kind: "call", state, label: labelOf(call, task), bars, text: `${seconds(length / 1000)}${call.finishedAt ? "" : " …"}` };
+}
+
+function labelOf(call, task) {
+  return plain(callTitle(call, task));
 }
 
 function waitRow(approval, at, now) {
-  const from = Date.parse(approval.created_at);
-  const waited = (approval.resolved_at ? Date.parse(approval.resolved_at) : now) - from;
-  const open = approval.status === "pending";
-  return { kind: "wait", state: "wait", label: plain(decisionTitle(approval)), at: at(from), length: 0, bar: "b-wait", text: `${clock(waited / 1000)}${open ? " …" : ""}` };
+  return { kind: "wait", state: "wait", label: plain(decisionTitle(approval)), bars: [waitBar(approval, at)], text: waited(approval, now) };
+}
+
+function waitBar(approval, at) {
+  return { kind: "b-wait", at: at(Date.parse(approval.created_at)), length: 0 };
+}
+
+function waited(approval, now) {
+  const until = approval.resolved_at ? Date.parse(approval.resolved_at) : now;
+  return `${clock((until - Date.parse(approval.created_at)) / 1000)}${approval.status === "pending" ? " …" : ""}`;
 }
 
 function rowOf(row, scale) {
   const mark = row.kind === "step" ? null : markOf(row.state);
-  const x = row.at * scale;
-  const wide = row.kind === "wait" ? 14 : Math.max(2, row.length * scale);
-  const high = row.kind === "wait" ? 8 : 6;
-  const bar = row.empty ? [] : [svg("rect", { class: row.bar, x: Math.min(x, WIDTH - wide), y: (24 - high) / 2, width: wide, height: high })];
   return h(
     "li",
     { class: row.kind === "step" ? "step" : "" },
     h("span", { class: "tl__l", title: row.label }, mark, h("span", {}, row.label)),
-    svg("svg", { class: "b", viewBox: `0 0 ${WIDTH} 24`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...bar),
+    svg("svg", { class: "b", viewBox: `0 0 ${WIDTH} 24`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...row.bars.map((bar) => barOf(bar, scale))),
     h("span", { class: "d" }, row.text),
   );
+}
+
+function barOf({ kind, at, length }, scale) {
+  const wait = kind === "b-wait";
+  const wide = wait ? 14 : Math.max(2, length * scale);
+  const high = wait ? 8 : 6;
+  return svg("rect", { class: kind, x: Math.min(at * scale, WIDTH - wide), y: (24 - high) / 2, width: wide, height: high });
 }
 
 function legend(kind, text) {

@@ -11,6 +11,7 @@ export function callState(call, task) {
 
 function finishedState(call) {
   if (call.ok) return "done";
+  if (!call.capability) return "failed"; // there is no such tool
   if (call.decision === "deny") return "blocked";
   return call.startedAt || call.problem ? "failed" : "skipped";
 }
@@ -82,6 +83,18 @@ export function entriesOf(task) {
     }
   }
   return entries;
+}
+
+/** The steps that a summary stands for, by turn: [{task, turn, steps}]. What lies in another session is not here. */
+export function coveredBy({ from_task_id: first, from_sequence: from, to_task_id: last, to_sequence: to }, state) {
+  const end = state.order.indexOf(last);
+  const begin = Math.max(0, state.order.indexOf(first));
+  return state.order.slice(begin, end + 1).flatMap((id, index) => {
+    const task = state.tasks[id];
+    const inside = ({ kind, sequence }) => kind === "step" && (id !== first || sequence >= from) && (id !== last || sequence <= to);
+    const steps = task.items.filter(inside);
+    return steps.length ? [{ task, turn: begin + index + 1, steps }] : [];
+  });
 }
 
 function joined(fold, step) {

@@ -57,7 +57,7 @@ function add(task, item) {
 
 /** The step, made if it is new: a call's step may be told before any model call of ours. */
 function ensureStep(task, number, at) {
-  return stepOf(task, number) ? task : add(task, { kind: "step", number, startedAt: at, retries: [], blocks: [] });
+  return stepOf(task, number) ? task : add(task, { kind: "step", number, sequence: task.sequence, startedAt: at, retries: [], blocks: [] });
 }
 
 /** What the model was writing when this attempt ended without being stored. */
@@ -229,7 +229,16 @@ function modelCallFinished(task, payload, event) {
     usage,
     cost: cost ?? null,
   }));
-  return { ...counted, usage: sum(task.usage, usage), cost: cost == null ? task.cost : (task.cost ?? 0) + cost };
+  return paid(counted, usage, cost);
+}
+
+function compacted(task, payload, event) {
+  const { step, usage = {}, cost, ...rest } = payload;
+  return paid(add(task, { kind: "compacted", at: event.created_at, ...rest }), usage, cost);
+}
+
+function paid(task, usage, cost) {
+  return { ...task, usage: sum(task.usage, usage), cost: cost == null ? task.cost : (task.cost ?? 0) + cost };
 }
 
 function sum(total, usage) {
@@ -277,7 +286,7 @@ export const STORED = {
     ...task,
     artifacts: [...task.artifacts.filter((each) => each.path !== payload.path), { ...payload, at: event.created_at }],
   }),
-  context_compacted: (task, payload, event) => add(task, { kind: "compacted", at: event.created_at, ...payload }),
+  context_compacted: compacted,
   budget_warning: (task, payload, event) => add(task, { kind: "warning", at: event.created_at, ...payload }),
   agent_completed: (task, payload) => ({ ...task, finalAnswer: payload.final_answer }),
   task_failed: (task, payload) => ({ ...task, error: payload.error }),

@@ -47,6 +47,12 @@ export function decisionTitle(approval) {
   return sentence({ ...approval, arguments: args });
 }
 
+/** A call under the name under which it was asked about: "Create …", not "Write …" here and "Create …" there. */
+export function callTitle(call, task) {
+  const asked = call.approvals.map((id) => task.approvals[id]).findLast(({ kind }) => kind === "call");
+  return asked ? decisionTitle({ ...asked, arguments: call.edited ?? asked.arguments }) : sentence(call);
+}
+
 export function plain(parts) {
   return parts.map((part) => (typeof part === "string" ? part : part.textContent)).join("");
 }

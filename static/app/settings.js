@@ -52,14 +52,19 @@ function row(token) {
   const revoke = button(t("Revoke"), { kind: "btn--quiet btn--small btn--no", "aria-label": t("Revoke {name}", { name: token.name || token.prefix }), onclick: () => remove(token) });
   return h(
     "tr",
-    {},
-    h("td", {}, token.name || "–"),
-    h("td", { class: "mono" }, `${token.prefix}…`),
-    h("td", {}, scopes),
-    h("td", {}, token.last_used_at ? day(token.last_used_at) : t("never")),
-    h("td", {}, token.expires_at ? new Date(token.expires_at).toLocaleDateString(boot.language) : t("never")),
-    h("td", {}, revoke),
+    { role: "row" },
+    cell(t("Token"), token.name || "–"),
+    cell(t("Starts with"), h("code", {}, `${token.prefix}…`)),
+    cell(t("May"), scopes),
+    cell(t("Last used"), token.last_used_at ? day(token.last_used_at) : t("never")),
+    cell(t("Ends"), token.expires_at ? new Date(token.expires_at).toLocaleDateString(boot.language) : t("never")),
+    h("td", { role: "cell" }, revoke),
   );
+}
+
+/** On a narrow page rows are stacked, and each value says what it is. */
+function cell(label, value) {
+  return h("td", { role: "cell", "data-label": label }, value);
 }
 
 async function remove(token) {

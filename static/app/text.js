@@ -54,9 +54,9 @@ export function size(bytes) {
   return kib < 1024 ? `${number(kib, kib < 10 ? 1 : 0)} KB` : `${number(kib / 1024, 1)} MB`;
 }
 
-/** 40 ms, 3.2 s, 41 s, 2 min 5 s */
+/** 0.04 s, 3.2 s, 41 s, 2 min 5 s: below a minute always seconds, so that lists can be compared at a glance. */
 export function seconds(value) {
-  if (value < 0.1) return value < 0.001 ? "< 1 ms" : `${number(Math.round(value * 1000))} ms`;
+  if (value < 0.01) return `< ${number(0.01, 2)} s`;
   if (value < 10) return `${number(value, value < 1 ? 2 : 1)} s`;
   if (value < 60) return `${number(Math.round(value))} s`;
   const whole = Math.round(value);

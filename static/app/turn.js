@@ -4,7 +4,7 @@ import { approvalCard } from "./approval.js";
 import { callsView } from "./calls.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { endingView } from "./endings.js";
-import { callsOf, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
+import { callsOf, coveredBy, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { cut, money, n, number, seconds, short, time, t } from "./text.js";
 
@@ -70,7 +70,7 @@ const VIEWS = {
     node: entry({ at, kind: "entry--goal" }, h("div", { class: "goal goal--said" }, h("h3", { class: "sr" }, by), h("p", { class: "said" }, text))),
   }),
   recovered: ({ entry: { at } }) => noteLine(at, "retry", t("The server was restarted. It went on from the log; nothing was lost.")),
-  compacted: ({ entry: { at, summary } }) => noteLine(at, "book", t("Earlier steps were summed up to make room."), summary),
+  compacted: compactedView,
   warning: ({ entry: { at, which, used, limit } }) =>
     noteLine(at, "gauge", t("{which}: {used} of {limit} used.", { which: limitWord(which), used: number(used, 2), limit: number(limit, 2) })),
 };
@@ -79,10 +79,30 @@ export function limitWord(which) {
   return { steps: t("Steps"), seconds: t("Working time"), tokens: t("Tokens"), cost: t("Cost") }[which] ?? which;
 }
 
-function noteLine(at, symbol, text, more) {
-  const line = h("p", { class: "small ink2" }, text);
-  const body = more ? h("details", { class: "fold" }, h("summary", {}, glyph("chev"), text), h("div", { class: "fold__body" }, more)) : line;
-  return { node: entry({ at, mark: { icon: symbol }, kind: "entry--bare" }, body) };
+function noteLine(at, symbol, text) {
+  return { node: entry({ at, mark: { icon: symbol }, kind: "entry--bare" }, h("p", { class: "small ink2" }, text)) };
+}
+
+/** What a summary stands for: which steps, the summary itself, and the steps as they were. */
+function compactedView({ entry: { at, summary, ...range } }, ctx) {
+  const covered = coveredBy(range, ctx.state());
+  const steps = h("div", { class: "fold__steps" });
+  const inner = h("details", { class: "fold" }, h("summary", {}, glyph("chev"), t("The steps themselves")), steps);
+  inner.addEventListener("toggle", () => {
+    if (!inner.open || steps.childElementCount) return;
+    steps.append(...covered.flatMap(({ task, steps: own }) => own.map((step) => stepView({ step, task }).node)));
+  });
+  const body = h("div", { class: "fold__body stack--s" }, h("h4", {}, t("Summary")), h("p", { class: "said" }, summary), covered.length ? inner : null);
+  const fold = h("details", { class: "fold" }, h("summary", {}, glyph("chev"), coveredWords(covered)), body);
+  return { node: entry({ at, mark: { icon: "book" }, kind: "entry--bare" }, fold) };
+}
+
+function coveredWords(covered) {
+  if (!covered.length) return t("Earlier steps were summed up to make room. Nothing left the log.");
+  const [first, last] = [covered[0], covered.at(-1)];
+  const [from, to] = [number(first.steps[0].number), number(last.steps.at(-1).number)];
+  if (first !== last) return t("Turn {a}, step {from} to turn {b}, step {to}: summed up to make room. Nothing left the log.", { a: number(first.turn), b: number(last.turn), from, to });
+  return from === to ? t("Step {n} was summed up to make room. Nothing left the log.", { n: from }) : t("Steps {from} to {to} were summed up to make room. Nothing left the log.", { from, to });
 }
 
 // ── steps ───────────────────────────────────────────────────────────────────────────────────────

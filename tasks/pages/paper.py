@@ -162,7 +162,7 @@ class Reading:
         if call is None:
             return None
         title = say("Done") if event.ok else say("Failed")
-        if not event.ok and call.decision == "deny":
+        if not event.ok and call.decision == "deny" and call.capability:
             title = say("Blocked by policy")
         said = "" if event.ok else cut(event.content.strip().partition("\n")[0], MAX_LINE)
         return Part(kind="call", at=at, title=title, **_about(call), text=said)

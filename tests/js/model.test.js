@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { batchable, callState, currentTask, entriesOf, pendingIn, queuedTasks, soonest, taskState, together, workedMs } from "../../static/app/model.js";
+import { batchable, callState, coveredBy, currentTask, entriesOf, pendingIn, queuedTasks, soonest, taskState, together, workedMs } from "../../static/app/model.js";
 import { initial, reduceAll } from "../../static/app/reducer.js";
 import { unmarked } from "../../static/app/sentences.js";
 import { World } from "./world.js";
@@ -57,4 +57,31 @@ test("only what the same tool does in one folder, without high risk, is decided 
 test("people read what is inside the mark", () => {
   assert.equal(unmarked('<untrusted source="x">\na\n<\\/untrusted>b\n</untrusted>'), "a\n</untrusted>b");
   assert.equal(unmarked("plain"), "plain");
+});
+
+test("a tool that does not exist is a failure, not a refusal", () => {
+  const task = { ended: true, approvals: {} };
+  const call = { finishedAt: "x", ok: false, decision: "deny", approvals: [], problem: null };
+  assert.equal(callState({ ...call, capability: "shell:execute" }, task), "blocked");
+  assert.equal(callState({ ...call, capability: "", startedAt: null, problem: "There is no tool." }, task), "failed");
+});
+
+test("a summary names the steps that it stands for, and its cost counts", () => {
+  const events = [
+    ["one", "task_created", { goal: "g", session_id: "s1", trigger: "api", follow_up_of: null }],
+    ["one", "model_call_started", { step: 1, model: "m", attempt: 1 }],
+    ["one", "model_call_started", { step: 2, model: "m", attempt: 1 }],
+    ["one", "task_completed", {}],
+    ["two", "task_created", { goal: "h", session_id: "s1", trigger: "api", follow_up_of: "one" }],
+    ["two", "model_call_started", { step: 1, model: "m", attempt: 1 }],
+    ["two", "model_call_started", { step: 2, model: "m", attempt: 1 }],
+    ["two", "context_compacted", { step: 3, from_task_id: "one", from_sequence: 3, to_task_id: "two", to_sequence: 2, summary: "S", usage: { input_tokens: 7 }, cost: 0.5 }],
+  ];
+  const numbers = { one: 0, two: 0 };
+  const log = events.map(([task, type, payload], index) => ({ sequence: (numbers[task] += 1), position: index + 1, type, task_id: task, created_at: "2026-01-01T00:00:00.000Z", payload }));
+  const state = reduceAll(initial("s1"), log);
+  const entry = entriesOf(state.tasks.two).find(({ kind }) => kind === "compacted");
+  assert.deepEqual(coveredBy(entry, state).map(({ turn, steps }) => [turn, steps.map((step) => step.number)]), [[1, [2]], [2, [1]]]);
+  assert.deepEqual([state.tasks.two.usage.input_tokens, state.tasks.two.cost], [7, 0.5]);
+  assert.deepEqual(coveredBy({ ...entry, from_task_id: "elsewhere", to_task_id: "nowhere" }, state), []);
 });

@@ -53,10 +53,13 @@ class Site:
 
     def api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
         """As somebody else's script would: with a token."""
-        headers = {"Authorization": f"Bearer {self._token(user)}"}
+        headers = self.headers(user)
         answer = httpx.request(method, self.url + path, json=body, headers=headers, timeout=30)
         answer.raise_for_status()
         return answer.json() if answer.content else None
+
+    def headers(self, user: str = "admin") -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token(user)}"}
 
     def member(self, name: str, role: str) -> str:
         """Somebody else in the demo workspace."""
