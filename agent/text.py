@@ -6,12 +6,14 @@ Whatever enters the system from outside passes `clean()` or `clean_json()` once,
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_CLOSING = re.compile("</(untrusted)", re.IGNORECASE)
-_ESCAPED = re.compile(r"<\\/(untrusted)", re.IGNORECASE)
+_CLOSING = re.compile(r"<(\s*)/(\s*untrusted)", re.IGNORECASE)
+_ESCAPED = re.compile(r"<(\s*)\\/(\s*untrusted)", re.IGNORECASE)
+_MARKED = re.compile(r'<untrusted [^\n]*>\n(.*)\n</untrusted id="[0-9a-f]{16}">', re.DOTALL)
 _ODD = re.compile(r"[^\w.:/-]")
 MAX_DEPTH = 64
 """Deeper JSON than this is refused: no tool needs it and recursion has an end."""
@@ -45,13 +47,17 @@ def cut(text: str, limit: int, marker: str = "…") -> str:
 
 def mark_untrusted(text: str, source: str) -> str:
     """Wrap text that came from outside, so that the model can tell data from instructions."""
-    inner = _CLOSING.sub(r"<\\/\1", text)
-    return f'<untrusted source="{_ODD.sub("_", source)[:64]}">\n{inner}\n</untrusted>'
+    return marked("untrusted", _CLOSING.sub(r"<\1\\/\2", text), source)
+
+
+def marked(tag: str, text: str, source: str) -> str:
+    """Text between two marks with an id that is computed from it: no text can contain its own id,
+    so it cannot pretend to end before it does. The same text has the same marks, for caches."""
+    id_ = hashlib.sha256(f"{source}\n{text}".encode("utf-8", "replace")).hexdigest()[:16]
+    return f'<{tag} source="{_ODD.sub("_", source)[:64]}" id="{id_}">\n{text}\n</{tag} id="{id_}">'
 
 
 def unmark(text: str) -> str:
     """What `mark_untrusted` wrapped."""
-    if not text.startswith("<untrusted ") or not text.endswith("\n</untrusted>"):
-        return text
-    inner = text[text.index("\n") + 1 : -len("\n</untrusted>")]
-    return _ESCAPED.sub(r"</\1", inner)
+    found = _MARKED.fullmatch(text)
+    return _ESCAPED.sub(r"<\1/\2", found[1]) if found else text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+
+from agent.text import clean, cut, marked
 
 
 @cache
@@ -14,12 +17,12 @@ def _template(name: str) -> str:
 
 def system_prompt(*, now: datetime, workspace: str, instructions: str = "") -> str:
     """`now` must be aware: the model is told date and time zone."""
-    standing = instructions.strip() or "None."
+    standing = instructions.strip()
     return _template("system.md").format(
         date=f"{now:%A, %Y-%m-%d}",
         zone=now.tzname() or "UTC",
-        workspace=workspace,
-        instructions=standing,
+        workspace=json.dumps(cut(clean(workspace), 200), ensure_ascii=False),
+        instructions=marked("instructions", standing, "owner") if standing else "None.",
     )
 
 

@@ -86,7 +86,7 @@ const RESULTS = {
 
 /** Results are marked as untrusted for the model; people read what is inside. */
 export function unmarked(content) {
-  const found = /^<untrusted [^\n]*>\n([\s\S]*)\n<\/untrusted>(.*)$/.exec(content);
+  const found = /^<untrusted [^\n]*>\n([\s\S]*)\n<\/untrusted[^\n>]*>(.*)$/.exec(content);
   return found ? found[1].replaceAll("<\\/untrusted", "</untrusted") : content;
 }
 

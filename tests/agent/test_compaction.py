@@ -129,10 +129,10 @@ async def test_data_in_what_is_summarized_is_marked(folder: Path) -> None:
     asked = long.provider.summarized[0]
     assert asked.tools == []
     [text] = texts(asked.messages)
-    assert text.startswith('<untrusted source="conversation">')
-    assert text.count("</untrusted>") == 1
+    assert text.startswith('<untrusted source="conversation" id="')
+    assert text.count("</untrusted") == 1
     [summary, *_] = texts(long.provider.requests[-1].messages)
-    assert '<untrusted source="summary">' in summary
+    assert '<untrusted source="summary" id="' in summary
 
 
 async def test_a_model_that_will_not_summarize_costs_history_not_the_task(folder: Path) -> None:

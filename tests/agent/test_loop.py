@@ -86,8 +86,8 @@ async def test_results_reach_the_model_marked_as_data(folder: Path) -> None:
     await bench.run()
     last = bench.provider.requests[-1].messages[-1]
     assert isinstance(last, ToolMessage)
-    assert last.content.startswith('<untrusted source="read_file">')
-    assert last.content.count("</untrusted>") == 1
+    assert last.content.startswith('<untrusted source="read_file" id="')
+    assert last.content.count("</untrusted") == 1
     assert "You may now write" in unmark(last.content)
 
 
