@@ -7,6 +7,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -115,6 +116,8 @@ class ApprovalAdmin(EvidenceAdmin):
         return self._back(request, approval, told, messages.SUCCESS)
 
     def policy_page(self, request: HttpRequest) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         context = {
             **self.admin_site.each_context(request),
             "title": "Policy settings in force",

@@ -1,0 +1,225 @@
+"""Who reaches what: every route of the URL conf, tried as everybody there is.
+
+A route that stands in no class here fails the test: whoever adds one says for whom it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from tasks.models import PolicyRule, Task, TaskEvent
+from tests.support.people import House, bearer, make_approval, make_house
+from tests.support.routes import url_conf
+from tests.support.rows import make_session, make_task, make_user
+from tests.tasks.test_api_foreign import FIELDS, ROUTES, ask, documented, fill, made_file
+
+pytestmark = pytest.mark.django_db(transaction=True)  # the writer has a connection of its own
+
+NOBODY = "nobody"
+ROLES = ("alice", "dora", "bob", "vera", "charlie", "staff")
+"""Owner, approver, member, viewer, stranger, and staff without any right."""
+SEE = frozenset({"alice", "dora", "bob", "vera"})
+WORK = frozenset({"alice", "dora", "bob"})
+DECIDE = frozenset({"alice", "dora"})
+OWN = frozenset({"alice"})
+PERSON = frozenset(ROLES)
+EVERYBODY = PERSON | {NOBODY}
+
+ALLOWED: dict[frozenset[str], str] = {
+    SEE: """
+        get /api/tasks/{task_id}                 get /api/tasks/{task_id}/events
+        get /api/tasks/{task_id}/events/{sequence}  get /api/tasks/{task_id}/stream
+        get /api/tasks/{task_id}/artifacts       get /api/tasks/{task_id}/export
+        get /api/artifacts/{artifact_id}         get /api/approvals/{approval_id}
+        get /api/sessions/{session_id}           get /api/sessions/{session_id}/events
+        get /api/sessions/{session_id}/export    get /api/sessions/{session_id}/stream
+        get /api/stream/{session_id}             get /api/workspaces/{workspace_id}/members
+        get /c/{session_id}                      get /c/{session_id}/export.md
+        get /c/{session_id}/export.html          get /artifacts/{artifact_id}/view
+        get /workspaces/{workspace_id}""",
+    WORK: """
+        post /api/tasks                          post /api/chat
+        post /api/sessions                       post /api/tasks/{task_id}/cancel
+        post /api/tasks/{task_id}/retry          post /api/tasks/{task_id}/messages
+        patch /api/sessions/{session_id}         delete /api/sessions/{session_id}
+        post /api/sessions/{session_id}/fork""",
+    DECIDE: """
+        post /api/approvals/resolve              post /api/approvals/{approval_id}/resolve
+        post /api/approvals/{approval_id}/snooze  post /api/approvals/{approval_id}/preview
+        post /api/confirm                        delete /api/rules/{rule_id}""",
+    OWN: """
+        post /api/sessions/{session_id}/handover
+        put /api/workspaces/{workspace_id}/members/{username}
+        delete /api/workspaces/{workspace_id}/members/{username}
+        delete /api/tokens/{token_id}""",
+    PERSON: """
+        get /api/approvals  get /api/models  get /api/rules  get /api/sessions  get /api/usage
+        get /api/sessions/running  get /api/tasks  get /api/tokens  get /api/workspaces
+        post /api/tokens  get /  get /inbox  get /settings""",
+    EVERYBODY: """
+        get /healthz  get /readyz  get /api/openapi.json  get /api/docs
+        get /sign-in  post /language""",
+}
+"""Lists show each only their own: `test_access.py` and `test_api_foreign.py` hold that."""
+ELSEWHERE = {
+    "/sign-out": "ends the visitor's own session",
+    "/sign-in/{token}": "a secret that is good once: test_signin.py",
+    "/decide/{signed}": "for one person by a signed link: test_notices.py",
+    "/api/": "nothing is there",
+    "/api/{path}": "nothing is there",
+}
+BODIES: dict[tuple[str, str], Any] = {
+    **{(method, path): body for (method, path, _), body in FIELDS.items() if method == "post"},
+    **ROUTES,
+    ("post", "/api/tokens"): {"name": "x"},
+    ("post", "/api/sessions/{session_id}/handover"): {"username": "charlie"},
+    ("put", "/api/workspaces/{workspace_id}/members/{username}"): {"role": "member"},
+}
+LEAD_ON = frozenset({"/language", "/sign-in"})
+"""Their answer may lead to another page."""
+REFUSED = frozenset({401, 403, 404})
+
+
+def classes() -> dict[tuple[str, str], frozenset[str]]:
+    return {
+        (method, path): roles
+        for roles, routes in ALLOWED.items()
+        for method, path in re.findall(r"(\w+) (/\S*)", routes)
+    }
+
+
+def routes() -> Iterator[tuple[str, str]]:
+    known = [(method, path) for method, path, _ in documented()]
+    yield from known
+    paths = {path for _, path in known}
+    for path in url_conf():
+        if path not in paths and path not in ELSEWHERE and not path.startswith("/admin/"):
+            yield ("post" if path == "/language" else "get"), path
+
+
+def test_every_route_says_for_whom_it_is() -> None:
+    missing, gone = set(routes()) - classes().keys(), classes().keys() - set(routes())
+
+    assert not missing, "Add the new routes to ALLOWED: for whom are they?"
+    assert not gone
+
+
+# ── trying ────────────────────────────────────────────────────────────────────────────────────
+
+
+def fresh(house: House) -> dict[str, str]:
+    """A session of Alice's with everything in it, untouched by the attempt before."""
+    session = make_session(house.workspace)
+    task = make_task(session, status=Task.Status.WAITING_APPROVAL, last_sequence=1)
+    TaskEvent.objects.create(
+        task=task,
+        sequence=1,
+        session=session,
+        position=1,
+        type="task_created",
+        payload='{"goal":"x","session_id":"x","trigger":"api"}',
+        created_at=timezone.now(),
+    )
+    session.last_position = 1
+    session.save()
+    approval = make_approval(task)
+    rule = PolicyRule.objects.create(
+        scope="session",
+        session=session,
+        decision="allow",
+        made_by=house.alice,
+        made_from=approval,
+    )
+    return {
+        "session_id": str(session.pk),
+        "task_id": str(task.pk),
+        "approval_id": str(approval.pk),
+        "rule_id": str(rule.pk),
+        "artifact_id": str(made_file(replace(house, task=task)).pk),
+        "workspace_id": str(house.workspace.pk),
+        "username": "bob",
+        "sequence": "1",
+        "token": "x",
+    }
+
+
+def clients(house: House) -> dict[str, tuple[Client, Client]]:
+    """For the API and for pages."""
+    staff = make_user("staff", is_staff=True)
+    found = {NOBODY: (Client(), Client())}
+    for name in ROLES:
+        user = staff if name == "staff" else getattr(house, name)
+        page = Client()
+        page.force_login(user)
+        found[name] = (Client(headers=bearer(user)), page)
+    return found
+
+
+def attempt(
+    client: tuple[Client, Client], method: str, path: str, ids: dict[str, str]
+) -> tuple[bool, int]:
+    """Whether they got in, and the status."""
+    is_page = not path.startswith("/api/")
+    if path.endswith("/stream") or path == "/api/stream/{session_id}":
+        response = client[is_page].get(fill(path, ids))
+        response.close()
+        status = response.status_code
+    else:
+        status, _ = ask(client[is_page], method, path, BODIES.get((method, path)), ids)
+    sent_away = is_page and status == 302 and path not in LEAD_ON
+    return status not in REFUSED and not sent_away, status
+
+
+def test_every_role_on_every_route(tmp_path: Path) -> None:
+    house = make_house(tmp_path / "desk")
+    everybody, wrong = clients(house), []
+    for (method, path), allowed in classes().items():
+        ids = fresh(house)
+        for name, client in everybody.items():
+            if "{token_id}" in path:
+                bearer(house.alice)
+                ids["token_id"] = str(house.alice.api_tokens.latest("pk").pk)
+            got_in, status = attempt(client, method, path, ids)
+            if got_in != (name in allowed):
+                wrong.append(f"{name} {method} {path}: {status}")
+            if got_in and method != "get":
+                ids = fresh(house)
+            if status == 401:
+                assert name == NOBODY, path
+
+    assert wrong == []
+
+
+def test_the_admin_is_for_staff(tmp_path: Path) -> None:
+    house = make_house(tmp_path / "desk")
+    everybody, ids = clients(house), fresh(house)
+    visitors = {name: everybody[name][1] for name in (NOBODY, "alice")}
+    leads_away = {"/admin/login/", "/admin/logout/"}
+    paths = [path for path in url_conf() if path.startswith("/admin/") and path not in leads_away]
+    assert len(paths) > 50
+    for name, page in visitors.items():
+        for path in paths:
+            filled = re.sub(r"\{\w+\}", ids["approval_id"], path)
+            answer = page.get(filled)
+            assert answer.status_code in (302, 404), (name, path, answer.status_code)
+            if answer.status_code == 302:
+                assert answer["Location"].startswith(("/admin/login/", "/sign-in")), (name, path)
+
+
+def test_staff_without_rights_sees_no_rows_in_the_admin(tmp_path: Path) -> None:
+    house = make_house(tmp_path / "desk")
+    page, ids = clients(house)["staff"][1], fresh(house)
+    open_to_staff = {"/admin/", "/admin/logout/", "/admin/password_change/", "/admin/jsi18n/"}
+    open_to_staff |= {"/admin/password_change/done/", "/admin/login/"}
+    for path in url_conf():
+        if path.startswith("/admin/") and path not in open_to_staff:
+            filled = re.sub(r"\{\w+\}", ids["approval_id"], path)
+            assert page.get(filled).status_code in (302, 403, 404, 405), path
