@@ -97,10 +97,10 @@ class CallDesk:
     async def act(self) -> AsyncGenerator[AgentEvent, None]:
         """Run what may run, in order; reads side by side. Questions come last, all together: when
         there are any, the run stops after them. Raises TimeoutError at the deadline."""
-        await self._judge.refresh()
         questions: list[ApprovalRequired] = []
         reads: list[Go] = []
         for call in self._transcript.open_calls:
+            await self._judge.refresh()  # the effect before this call may have taken its time
             runs_now = not questions or read_only(call.capability)
             verdict = await self.judge(call, runs_now=runs_now)
             if isinstance(verdict, ApprovalRequired):

@@ -89,6 +89,7 @@ class ApprovalAdmin(EvidenceAdmin):
             "title": f"Approval {str(approval.pk)[:8]}",
             "subtitle": _sentence(approval),
             "arguments": words.pretty(approval.arguments),
+            "standing": words.line(approval.standing, 200),
             "edited": words.pretty(approval.edited_arguments),
         }
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})

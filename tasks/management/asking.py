@@ -18,6 +18,8 @@ from tasks.management.terminal import DIFF_LINES, Screen
 LOOK_SECONDS = 0.25
 YES = frozenset({"y", "yes", "a", "approve"})
 NO = frozenset({"n", "no", "r", "reject"})
+WIDER = {"t": "task", "s": "session", "w": "always"}
+"""Yes, and for more than this one call."""
 LATER = frozenset({"l", "later", "q"})
 
 
@@ -65,12 +67,20 @@ class Asker:
     def _may_it(self, event: ApprovalRequired, wanted: Callable[[], bool]) -> Reply | None:
         long = len(event.diff.splitlines()) > DIFF_LINES
         whole = " · d = whole diff" if long else ""
+        wider = WIDER if event.standing else {}
+        if wider:
+            self._screen.line(
+                f"  Yes to {event.standing} from now on: "
+                "t = in this task · s = in this conversation · w = in this workspace, always"
+            )
         while True:
             answer = self._choice(f"  Approve? y = yes · n = no{whole} · l = later: ", wanted)
             if answer is None or answer in LATER:
                 return None
             if answer in YES:
                 return Reply(decision="approve")
+            if answer in wider:
+                return Reply(decision="approve", scope=wider[answer])
             if answer in NO:
                 return self._reject(wanted)
             if long and answer == "d":

@@ -51,7 +51,8 @@ def reply_of(request: HttpRequest) -> Reply:
     decision, _, answer = request.POST.get("decision", "").partition(":")
     said = request.POST.get("answer", "") if decision == "approve" else ""
     comment = request.POST.get("comment", "")
-    return Reply(decision=decision, answer=answer or said, comment=comment)
+    scope = request.POST.get("scope", "once")
+    return Reply(decision=decision, answer=answer or said, comment=comment, scope=scope)
 
 
 def _named_by(request: HttpRequest, signed: str) -> Approval:

@@ -33,6 +33,7 @@ from tasks.models import (
     Artifact,
     AuditEntry,
     Member,
+    PolicyRule,
     Schedule,
     Session,
     Task,
@@ -40,7 +41,7 @@ from tasks.models import (
     Workspace,
 )
 from tasks.writer import writer
-from tests.support.people import House, make_approval, make_house
+from tests.support.people import House, make_approval, make_house, see
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
 pytestmark = pytest.mark.django_db
@@ -429,6 +430,20 @@ def test_nonsense_is_refused_and_it_stays_pending(admin, house):
     assert admin.get(url(house.approval, "decide")).status_code == 405
     house.approval.refresh_from_db()
     assert house.approval.status == "pending"
+
+
+@committed
+def test_an_answer_may_count_for_more_than_one_call(admin, house):
+    told = {"scopes": ["once", "task", "session", "always"], "standing": "write_file on a.txt"}
+    Approval.objects.filter(pk=house.approval.pk).update(**told)
+    assert "this task: write_file on a.txt" in text(admin.get(url(house.approval)))
+    append(house.task, ev.TaskCreated(goal="g", session_id=str(house.session.pk), trigger="api"))
+    see(house.approval)
+    Approval.objects.filter(pk=house.approval.pk).update(**told)
+    reply = {"decision": "approve", "scope": "session"}
+    assert "It is approved" in text(admin.post(url(house.approval, "decide"), reply, follow=True))
+    rule = PolicyRule.objects.get()
+    assert (rule.scope, rule.path, rule.made_by.username) == ("session", "a.txt", "admin")
 
 
 def test_an_unknown_effect_offers_its_three_answers(admin, house):

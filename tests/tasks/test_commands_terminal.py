@@ -192,6 +192,17 @@ def test_only_a_whole_answer_counts(typed: str, reply: Reply | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "scope"), [("t\n", "task"), ("s\n", "session"), ("w\n", "always"), ("y\n", "once")]
+)
+def test_a_yes_may_count_for_more_where_the_card_says_for_what(typed: str, scope: str) -> None:
+    card = msgspec.structs.replace(question(), standing="write_file on a.txt")
+    reply, screen = asked(typed, card)
+    assert reply == Reply(decision="approve", scope=scope)
+    assert "write_file on a.txt" in screen
+    assert asked("t\n", question())[0] is None
+
+
+@pytest.mark.parametrize(
     ("typed", "reply"),
     [
         ("y\nd\n", Reply(decision="approve", answer="done")),

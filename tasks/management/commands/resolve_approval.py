@@ -9,6 +9,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.core.management.base import BaseCommand
 
+from agent.policy import REPLY_SCOPES
 from tasks import decisions
 from tasks.access import APPROVERS, find, principal_of, visible_approvals
 from tasks.approvals import Reply
@@ -34,6 +35,12 @@ class Command(BaseCommand):
             default="",
             help="what you say to a question; done or retry, when it is unknown whether a call happened",
         )
+        parser.add_argument(
+            "--scope",
+            choices=REPLY_SCOPES,
+            default="once",
+            help="how far it reaches: what the card names, for the task, the session or always",
+        )
         parser.add_argument("--edit", metavar="JSON", help="other arguments for the call")
         parser.add_argument(
             "--user", metavar="NAME", help="who says so (default: the only superuser)"
@@ -48,6 +55,7 @@ class Command(BaseCommand):
                 comment=options["comment"],
                 answer=options["answer"],
                 edited_arguments=_arguments(options["edit"]),
+                scope=options["scope"],
             )
             try:
                 decided = async_to_sync(decisions.resolve)(approval.pk, user.pk, reply)
