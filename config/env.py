@@ -83,6 +83,7 @@ WORDS = frozenset(
         "BUDGET_ASKS",
         "DEMO_MODEL",
         "ENABLE_SHELL",
+        "ENABLE_WEB",
         "HOST",
         "LLM_API_KEY",
         "LLM_BASE_URL",
@@ -112,7 +113,6 @@ WORDS = frozenset(
 NOT_YET = {
     "PILOTHOUSE_SKILLS_DIR": "skills are not in this version; unset it",
     "PILOTHOUSE_MCP_SERVERS": "MCP servers are not in this version; unset it",
-    "PILOTHOUSE_ENABLE_WEB": "fetch_url is not in this version; unset it",
 }
 """Settings of the design that this version refuses rather than ignores."""
 
@@ -324,6 +324,7 @@ def _conf(env: _Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         demo_model=env.flag("PILOTHOUSE_DEMO_MODEL", False),
         budget_asks=env.flag("PILOTHOUSE_BUDGET_ASKS", False),
         enable_shell=env.flag("PILOTHOUSE_ENABLE_SHELL", False),
+        enable_web=env.flag("PILOTHOUSE_ENABLE_WEB", False),
         shell_unsandboxed=env.flag("PILOTHOUSE_SHELL_UNSANDBOXED", False),
         mode=env.choice("PILOTHOUSE_MODE", MODES, "ask"),
         unattended_mode=env.choice("PILOTHOUSE_UNATTENDED_MODE", MODES, "ask"),

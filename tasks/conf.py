@@ -98,6 +98,8 @@ class Conf:
     shell_memory_mb: int = 2048
     shell_unsandboxed: bool = False
     """Run commands even where there is no sandbox."""
+    enable_web: bool = False
+    """There is a tool fetch_url."""
 
     max_active_runs: int = 256
     max_queued_per_user: int = 100

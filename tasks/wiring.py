@@ -33,6 +33,7 @@ from agent.providers.openai import OpenAIProvider, Quirks, make_client
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
 from agent.tools.shell import Shell
+from agent.tools.web import Web
 from agent.workspace import Workspace
 from tasks import profiles, rules
 from tasks.conf import Conf, conf
@@ -140,7 +141,7 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
 
 def toolbox() -> Toolbox:
     """What the settings let a run use."""
-    return _toolbox(_shell(conf()))
+    return _toolbox(_shell(conf()), Web() if conf().enable_web else None)
 
 
 def _shell(settings: Conf) -> Shell | None:
@@ -155,9 +156,9 @@ def _shell(settings: Conf) -> Shell | None:
 
 
 @cache
-def _toolbox(shell: Shell | None) -> Toolbox:
+def _toolbox(shell: Shell | None, web: Web | None) -> Toolbox:
     """One for the process: the tools hold no state, and its threads are worth keeping."""
-    return Toolbox(builtin_tools(shell=shell), threads=TOOL_THREADS)
+    return Toolbox(builtin_tools(shell=shell, web=web), threads=TOOL_THREADS)
 
 
 def limits_for(task: Task, of_model: Mapping[str, float]) -> Limits:

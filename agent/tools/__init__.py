@@ -7,12 +7,15 @@ from agent.tools.files import LIST_FILES, READ_FILE
 from agent.tools.people import ASK_USER
 from agent.tools.search import SEARCH_FILES
 from agent.tools.shell import Shell
+from agent.tools.web import Web
 from agent.tools.writes import EDIT_FILE, WRITE_FILE
 
 
-def builtin_tools(*, shell: Shell | None = None) -> list[Tool]:
+def builtin_tools(*, shell: Shell | None = None, web: Web | None = None) -> list[Tool]:
     """The only list. What reaches beyond the workspace's files is there only when it is given."""
     tools = [LIST_FILES, READ_FILE, SEARCH_FILES, WRITE_FILE, EDIT_FILE, ASK_USER]
     if shell is not None:
         tools.append(shell.tool())
+    if web is not None:
+        tools.append(web.tool())
     return tools
