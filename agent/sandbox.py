@@ -28,12 +28,17 @@ CONFIGURATION = (
     "/etc/alternatives", "/etc/group", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",
     "/etc/passwd",
 )  # fmt: skip
+IN_MEMORY = ("/tmp", "/dev/shm")  # noqa: S108  the sandbox's own
 TMP_BYTES = 256 * 1024 * 1024
+"""Of each of these."""
 PROBE_SECONDS = 10
 _NO_PRIVILEGE = (
     "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session",
     "--die-with-parent", "--clearenv",
 )  # fmt: skip
+SEALED = ("/proc", "/dev", "/")
+"""Read-only once all is mounted. Where the server is root, files of /proc would change the kernel's
+settings; and what is written anywhere else fills the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +81,13 @@ class Sandbox:
         for path in self.hidden:
             if _in_system(path):
                 options += ["--tmpfs", str(path), "--remount-ro", str(path)]
-        options += ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108  the sandbox's own
+        for name in IN_MEMORY:
+            options += ["--size", str(TMP_BYTES), "--tmpfs", name]
         options += ["--bind", str(self.root), INSIDE]
         for name in READ_ONLY:
             options += ["--ro-bind", str(self.root / name), f"{INSIDE}/{name}"]
+        for name in SEALED:
+            options += ["--remount-ro", name]
         return [*options, "--chdir", INSIDE]
 
     def _protect(self, name: str) -> bool:

@@ -21,7 +21,7 @@ from agent.manifest import CLOCK_STEP, changes, take
 from agent.policy import Rule
 from agent.processes import use_of
 from agent.providers.scripted import ScriptedCall, Turn
-from agent.sandbox import bubblewrap
+from agent.sandbox import TMP_BYTES, bubblewrap
 from agent.toolbox import MAX_DETAILS, Toolbox, ToolContext, ToolResult
 from agent.tools import builtin_tools
 from agent.tools.output import HEAD_BYTES, TAIL_BYTES, Output, readable
@@ -245,6 +245,23 @@ async def test_there_is_no_way_out_of_the_sandbox(
     for leaked in ("CANARY", "USERNS", "CONNECTED", "\n/root\n", "\n/home\n", "\n/var\n", "root:"):
         assert leaked not in done.content
     assert "Read-only file system" in done.content
+
+
+@needs_sandbox
+async def test_nothing_but_workspace_and_tmp_can_be_written(desk: Desk) -> None:
+    """Opening for appending is enough to know, and harmless where it should work after all."""
+    line = """
+        find /proc/sys /proc/sysrq-trigger /proc/self /sys -type f 2>/dev/null | while read -r f
+        do (: >> "$f") 2>/dev/null && echo "open $f"; done
+        for d in / /dev /etc /usr /proc /bin; do mkdir "$d/x" 2>/dev/null && echo "made $d/x"; done
+        for d in /tmp /dev/shm .; do echo "$d $(stat -f -c '%b %S' "$d")"; : > "$d/ok" || echo shut; done
+        echo x > /dev/null || echo no null
+    """
+    done = await desk.run(with_sandbox(), line)
+    shown = done.content.splitlines()
+    assert [each for each in shown if each.startswith(("open", "made", "shut", "no null"))] == []
+    sizes = {name: int(blocks) * int(size) for name, blocks, size in map(str.split, shown[1:3])}
+    assert sizes == {"/tmp": TMP_BYTES, "/dev/shm": TMP_BYTES}
 
 
 @needs_sandbox
