@@ -20,7 +20,7 @@ from uuid import UUID
 
 from channels.db import database_sync_to_async
 from django.db import DatabaseError
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from tasks import approvals, starting, wiring, workspaces
@@ -305,16 +305,23 @@ def _look(
     open_tasks = Task.objects.filter(status__in=Task.OPEN)
     if only is not None:
         open_tasks = open_tasks.filter(pk=only)
-    ready = open_tasks.filter(runnable()).exclude(pk__in=running).order_by("created_at", "pk")
+    ready = open_tasks.filter(runnable()).exclude(pk__in=running)
     ours = Task.objects.filter(pk__in=running, cancel_requested_at__isnull=False)
     followed = Task.objects.filter(pk__in=tasks).values_list("pk", "last_sequence")
     watched = Session.objects.filter(pk__in=sessions).values_list("pk", "last_position")
     return Seen(
-        runnable=list(ready.values_list("pk", flat=True)[:room]) if room > 0 else [],
+        runnable=_oldest(ready, room) if room > 0 else [],
         cancelled=list(ours.values_list("pk", flat=True)) if running else [],
         tasks=dict(followed) if tasks else {},
         sessions=dict(watched) if sessions else {},
     )
+
+
+def _oldest(ready: QuerySet[Task], room: int) -> list[UUID]:
+    """One status after the other, each in the order of its index: a long queue is not sorted."""
+    oldest = ready.order_by("created_at", "pk").values_list("created_at", "pk")
+    found = [row for status in Task.OPEN for row in oldest.filter(status=status)[:room]]
+    return [task_id for _, task_id in sorted(found)[:room]]
 
 
 def _renew(worker: str, held: dict[UUID, int]) -> set[UUID]:

@@ -24,6 +24,10 @@ OPEN = {
 """In the order in which they count."""
 
 
+MOST_IN_LINE = 10_000
+"""Who stands behind that many is not told how many they are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     state: str
@@ -48,6 +52,18 @@ def of_sessions(sessions: Sequence[Session]) -> dict[UUID, Standing]:
 
 def of_session(session: Session) -> Standing:
     return of_sessions([session])[session.pk]
+
+
+def places(tasks: Sequence[Task]) -> dict[UUID, int]:
+    """Where those of the tasks that are queued stand in the server's line, the next one at 1."""
+    last = max(
+        (task.created_at for task in tasks if task.status == Task.Status.QUEUED), default=None
+    )
+    if last is None:
+        return {}
+    line = Task.objects.filter(status=Task.Status.QUEUED, created_at__lte=last)
+    ids = line.order_by("created_at", "pk").values_list("pk", flat=True)[:MOST_IN_LINE]
+    return {task_id: place for place, task_id in enumerate(ids, start=1)}
 
 
 def _waiting(ids: list[UUID]) -> dict[UUID, int]:

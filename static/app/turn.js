@@ -4,6 +4,7 @@ import { approvalCard } from "./approval.js";
 import { callsView } from "./calls.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { endingView } from "./endings.js";
+import { placeInLine } from "./line.js";
 import { callsOf, coveredBy, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { cut, money, n, number, seconds, short, time, t } from "./text.js";
@@ -24,13 +25,16 @@ export function turnView(first, ctx) {
   const foot = h("div", {});
   const node = h("section", { class: "turn", "aria-labelledby": title.id, "data-task": first.task.id }, title, goal, log, ending, foot);
 
+  let line = null;
+
   function update({ task, number: position }) {
     const state = taskState(task);
     node.dataset.state = state;
     say(title, t("Turn {n}, {time}, {state}", { n: position, time: time(task.createdAt), state: taskWord(state) }));
     reconcile(log, withTask(entriesOf(task), task), (item) => item.entry.key, (item) => entryView(item, ctx));
     replace(ending, endingView(task, ctx));
-    replace(foot, task.ended ? footOf(task, ctx) : null);
+    if (state === "queued") line ??= placeInLine(task);
+    replace(foot, task.ended ? footOf(task, ctx) : state === "queued" ? line : null);
   }
 
   update(first);

@@ -121,6 +121,8 @@ class TaskOut(BaseModel):
     """Its own; null: its session's."""
     follow_up_of: str | None
     run: int
+    queue_position: int | None
+    """While it is queued: its place in the server's line, the next one at 1."""
     last_sequence: int
     cancel_requested_at: str | None
     final_answer: str
@@ -136,7 +138,7 @@ class TaskOut(BaseModel):
     stream_url: str
 
     @classmethod
-    def of(cls, task: Task) -> TaskOut:
+    def of(cls, task: Task, place: int | None = None) -> TaskOut:
         return cls(
             id=str(task.id),
             session_id=str(task.session_id),
@@ -147,6 +149,7 @@ class TaskOut(BaseModel):
             model_profile_id=str(task.model_profile_id) if task.model_profile_id else None,
             follow_up_of=str(task.follow_up_of_id) if task.follow_up_of_id else None,
             run=task.run,
+            queue_position=place,
             last_sequence=task.last_sequence,
             cancel_requested_at=stamp(task.cancel_requested_at),
             final_answer=task.final_answer,

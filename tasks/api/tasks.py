@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router
 from ninja.responses import Status
 
-from tasks import access, events, profiles, service
+from tasks import access, events, profiles, service, standing
 from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.edge import who
@@ -128,12 +128,17 @@ async def list_tasks(
     items, following = await sync_to_async(paging.page)(
         rows, "created_at", cursor, limit, principal
     )
-    return TaskList(items=[TaskOut.of(task) for task in items], next=following)
+    places = await sync_to_async(standing.places)(items)
+    return TaskList(items=[TaskOut.of(task, places.get(task.pk)) for task in items], next=following)
 
 
 @router.get("/{task_id}", response=answers(200, TaskOut, 404))
 async def read_task(request: HttpRequest, task_id: str) -> TaskOut:
-    return TaskOut.of(await access.visible_task(who(request), task_id))
+    task = await access.visible_task(who(request), task_id)
+    if task.status != Task.Status.QUEUED:
+        return TaskOut.of(task)
+    places = await sync_to_async(standing.places)([task])
+    return TaskOut.of(task, places.get(task.pk))
 
 
 @router.get("/{task_id}/events", response=answers(200, EventList, 404))
