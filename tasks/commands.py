@@ -13,7 +13,6 @@ from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from django.contrib.auth.models import User
-from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from agent.events import TaskCreated, UserMessageAdded, from_payload
@@ -22,6 +21,25 @@ from tasks import dispatch, endings, events
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, NotFound, TooMany
 from tasks.models import Session, Task, TaskEvent, Workspace
+from tasks.statements import Insert, Rows, fetch, update
+
+_IN_SESSION = "WHERE session_id = %s AND status IN ('queued', 'running', 'waiting_approval')"
+# As an expression: else SQLite walks through the session in order instead of to its open tasks.
+_open_tasks = Rows(Task, f"{_IN_SESSION} ORDER BY first_position + 0", lock=True)
+_OPEN_IDS = f"SELECT id FROM {Task._meta.db_table} {_IN_SESSION}"  # noqa: S608
+_locked_session = Rows(Session, "WHERE id = %s AND NOT hidden", lock=True)
+_last_task = Rows(Task, "WHERE session_id = %s ORDER BY first_position DESC LIMIT 1")
+_WAITING = f"""
+    SELECT count(*) FROM {Task._meta.db_table} WHERE created_by_id = %s AND status = 'queued'"""  # noqa: S608
+_workspaces = {
+    "session_id": Rows(
+        Workspace,
+        f"WHERE id = (SELECT workspace_id FROM {Session._meta.db_table} WHERE id = %s)",  # noqa: S608
+    ),
+    "workspace_id": Rows(Workspace, "WHERE id = %s"),
+    "owner_id": Rows(Workspace, "WHERE owner_id = %s ORDER BY created_at, id LIMIT 1"),
+}
+_new_session, _new_task = Insert(Session), Insert(Task)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +110,7 @@ def create(request: TaskRequest) -> Accepted:
         return Accepted(created=before)
     busy = _lock_open_tasks(request.session_id)
     session = _session(request)
-    if [task.pk for task in busy] != list(_open_tasks(session.pk).values_list("pk", flat=True)):
+    if request.session_id is not None and len(busy) != len(fetch(_OPEN_IDS, session.pk)):
         raise SessionMoved
     if busy and request.when_busy == "steer":
         _refuse_with_steer(request)
@@ -115,15 +133,9 @@ def create(request: TaskRequest) -> Accepted:
     return Accepted(created=created, rings=tuple(rings))
 
 
-def _open_tasks(session_id: UUID) -> QuerySet[Task]:
-    tasks = Task.objects.filter(session_id=session_id, status__in=Task.OPEN)
-    # As an expression: else SQLite walks through the session in order instead of to its open tasks.
-    return tasks.order_by(F("first_position") + 0)
-
-
 def _lock_open_tasks(session_id: UUID | None) -> list[Task]:
     """Before the session's row, as every append does it: two commands never wait crosswise."""
-    return [] if session_id is None else list(_open_tasks(session_id).select_for_update())
+    return [] if session_id is None else _open_tasks(session_id)
 
 
 def _refuse_with_steer(request: TaskRequest) -> None:
@@ -201,30 +213,24 @@ def _steer_once(task_id: UUID, request: TaskRequest) -> Created:
 def _session(request: TaskRequest) -> Session:
     """The session, its row locked: whether it is busy cannot change under us."""
     if request.session_id is not None:
-        session = Session.objects.select_for_update().filter(pk=request.session_id).first()
+        session = _locked_session.one(request.session_id)
         if session is None:
             raise NotFound("session")
-        if session.hidden:
-            raise NotFound("session")
         return session
-    return Session.objects.create(
-        owner_id=request.owner_id,
-        workspace=workspace_of(request),
-        title=title_of(request.goal),
-        model_profile_id=request.model_profile_id,
+    return _new_session(
+        Session(
+            owner_id=request.owner_id,
+            workspace=workspace_of(request),
+            title=title_of(request.goal),
+            model_profile_id=request.model_profile_id,
+        )
     )
 
 
 def workspace_of(request: TaskRequest) -> Workspace:
     """Where the task will work: its session's workspace, the one named, or the owner's first."""
-    workspaces = Workspace.objects.all()
-    if request.session_id is not None:
-        workspaces = workspaces.filter(sessions=request.session_id)
-    elif request.workspace_id is not None:
-        workspaces = workspaces.filter(pk=request.workspace_id)
-    else:
-        workspaces = workspaces.filter(owner_id=request.owner_id)
-    workspace = workspaces.first()
+    named = next(name for name in _workspaces if getattr(request, name) is not None)
+    workspace = _workspaces[named].one(getattr(request, named))
     if workspace is None:
         raise Invalid("no_workspace", "There is no workspace to work in: register one first.")
     return workspace
@@ -235,14 +241,16 @@ def title_of(goal: str) -> str:
 
 
 def _refuse_full_queue(owner_id: int) -> None:
-    waiting = Task.objects.filter(created_by_id=owner_id, status=Task.Status.QUEUED).count()
+    ((waiting,),) = fetch(_WAITING, owner_id)
     if waiting >= conf().max_queued_per_user:
         raise TooMany("queue_full", f"{waiting} of your tasks wait already.", retry_after=5)
 
 
 def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Created:
-    task = Task.objects.create(
+    task = Task(
         session=session,
+        owner_id=session.owner_id,
+        workspace_id=session.workspace_id,
         goal=request.goal,
         trigger=request.trigger,
         mode=request.mode,
@@ -255,15 +263,15 @@ def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Cre
         **(lease(request.worker) if request.worker else {}),
     )
     if not session.title:
-        Session.objects.filter(pk=session.pk).update(title=title_of(request.goal))
+        update(Session, {"title": title_of(request.goal)}, "id = %s", session.pk)
     born = TaskCreated(
         goal=request.goal,
         session_id=str(session.id),
         trigger=str(request.trigger),
         follow_up_of=None if previous is None else str(previous),
     )
-    stored = events.append(task.id, [born])
-    Task.objects.filter(pk=task.pk).update(first_position=stored.first_position)
+    stored = events.begin(task, born)
+    _new_task(task)
     dispatch.offer_next(session.id)
     return Created(
         task_id=task.id,
@@ -279,7 +287,7 @@ def _previous(request: TaskRequest, session: Session) -> UUID | None:
         if not session.tasks.filter(pk=request.follow_up_of).exists():
             raise NotFound("task")
         return request.follow_up_of
-    last = session.tasks.order_by("-first_position").first()
+    last = _last_task.one(session.pk) if request.session_id is not None else None
     return None if last is None else last.id
 
 

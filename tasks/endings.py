@@ -28,6 +28,7 @@ from agent.events import (
 from agent.transcript import Spent, Transcript
 from tasks import approvals, dispatch, events, lifecycle, sessions
 from tasks.models import Artifact, Task
+from tasks.statements import Rows
 
 Terminal = TaskCompleted | TaskFailed | TaskCancelled | BudgetExceeded
 STATUS = {
@@ -36,6 +37,7 @@ STATUS = {
     TaskCancelled: Task.Status.CANCELLED,
     BudgetExceeded: Task.Status.BUDGET_EXCEEDED,
 }
+_task = Rows(Task, "WHERE id = %s", lock=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +67,16 @@ def end(
 
     With `seen`, only if nothing was stored after that sequence, else `Behind`.
     """
-    task = Task.objects.select_for_update().get(pk=task_id)
-    if seen is not None and task.last_sequence != seen:
-        raise Behind
+    if made:
+        _locked(task_id)
     artifacts = [_record(task_id, file) for file in made]
-    events.append(task_id, [*artifacts, *before, terminal], fence=run)
-    lifecycle.move(task_id, to=STATUS[type(terminal)], run=run, **_outcome(before, terminal))
-    if spent is not None:
-        Task.objects.filter(pk=task_id).update(**usage_fields(spent))
-    dispatch.offer_next(task.session_id)
+    stored = events.append(task_id, [*artifacts, *before, terminal], fence=run)
+    if seen is not None and stored.first_sequence != seen + 1:
+        raise Behind
+    used = {} if spent is None else usage_fields(spent)
+    outcome = _outcome(before, terminal)
+    lifecycle.move(task_id, to=STATUS[type(terminal)], run=run, **outcome, **used)
+    dispatch.offer_next(UUID(stored.session_id))
 
 
 def cancel(
@@ -121,7 +124,7 @@ def usage_fields(spent: Spent) -> dict[str, Any]:
 
 
 def _locked(task_id: UUID) -> Task:
-    return Task.objects.select_for_update().get(pk=task_id)
+    return _task.get(task_id)
 
 
 def _unfinished(partial: Sequence[StoredEvent], transcript: Transcript) -> list[StoredEvent]:

@@ -34,6 +34,7 @@ from tasks.canonical import canonical_json as canonical_json
 from tasks.conf import conf
 from tasks.hub import StoredFrame, hub
 from tasks.models import Task, TaskEvent
+from tasks.statements import update
 
 FIRST_PREVIOUS_HASH = "0" * 64
 OWN_FIELDS = frozenset(
@@ -132,16 +133,32 @@ def append(
         rows = _chained(head, events, last_position - len(events), created_at)
         _insert(cursor, head, rows, time)
         _move_head(cursor, head, rows, time, changes or {})
-    # A hub that fails costs followers a moment, not the command its success.
-    transaction.on_commit(partial(_publish, rows), robust=True)
-    return Appended(
-        session_id=rows[0].session_id,
-        first_sequence=rows[0].sequence,
-        last_sequence=rows[-1].sequence,
-        first_position=rows[0].position,
-        last_position=rows[-1].position,
-        created_at=created_at,
+    return _published(rows)
+
+
+def begin(task: Task, event: StoredEvent) -> Appended:
+    """Store the first event of a task that is about to be inserted, in the same command.
+
+    Sets the fields of the new row that belong to the log.
+    """
+    db = connections[DEFAULT_DB_ALIAS]
+    _check_call(db, [event], {})
+    head = _Head(
+        task_key=_key(db, task.pk),
+        session_key=_key(db, task.session_id),
+        sequence=0,
+        hash="",
+        time=None,
     )
+    created_at = _now(None)
+    time = db.ops.adapt_datetimefield_value(created_at)
+    with db.cursor() as cursor:
+        position = _claim_positions(cursor, head, 1, time)
+        rows = _chained(head, [event], position - 1, created_at)
+        _insert(cursor, head, rows, time)
+    task.last_sequence, task.last_hash, task.last_event_at = 1, rows[0].hash, created_at
+    task.first_position = position
+    return _published(rows)
 
 
 def link(previous_hash: str, row: Row) -> str:
@@ -246,9 +263,23 @@ def _move_head(
     place = {"first_position": first.position} if first.sequence == 1 else {}
     if changes or place:
         end = {"last_hash": last.hash, "last_event_at": last.created_at}
-        Task.objects.filter(pk=last.task_id).update(**end, **place, **changes)
-    else:  # the usual case, without the price of the ORM
+        update(Task, {**end, **place, **changes}, "id = %s", head.task_key)
+    else:
         cursor.execute(_MOVE_HEAD, [last.hash, time, head.task_key])
+
+
+def _published(rows: Sequence[Row]) -> Appended:
+    """Their numbers; followers hear of them after COMMIT."""
+    # A hub that fails costs followers a moment, not the command its success.
+    transaction.on_commit(partial(_publish, rows), robust=True)
+    return Appended(
+        session_id=rows[0].session_id,
+        first_sequence=rows[0].sequence,
+        last_sequence=rows[-1].sequence,
+        first_position=rows[0].position,
+        last_position=rows[-1].position,
+        created_at=rows[0].created_at,
+    )
 
 
 def _publish(rows: Sequence[Row]) -> None:
@@ -260,12 +291,17 @@ def _publish(rows: Sequence[Row]) -> None:
 # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
 _COLUMNS = tuple(Row.__struct_fields__)
+_PAGE = f"""
+    SELECT {", ".join(_COLUMNS)} FROM tasks_taskevent
+    WHERE task_id = %s AND sequence > %s ORDER BY sequence LIMIT %s"""  # noqa: S608
 
 
 def page(task_id: str | uuid.UUID, after: int = 0, limit: int = 200) -> list[Row]:
     """The task's next events behind sequence `after`."""
-    found = TaskEvent.objects.filter(task_id=task_id, sequence__gt=after).order_by("sequence")
-    return [row_of(values) for values in found.values_list(*_COLUMNS)[:limit]]
+    db = connections[DEFAULT_DB_ALIAS]
+    with db.cursor() as cursor:
+        cursor.execute(_PAGE, [_key(db, task_id), after, limit])
+        return [row_of(values) for values in cursor.fetchall()]
 
 
 def page_session(
@@ -298,9 +334,10 @@ def one(task_id: str | uuid.UUID, sequence: int) -> Row | None:
 
 
 def row_of(values: Sequence[Any]) -> Row:
-    """From the columns in the order of `Row`'s fields."""
+    """From the columns in the order of `Row`'s fields, as the ORM or the driver gives them."""
     fields = dict(zip(_COLUMNS, values, strict=True))
-    fields["task_id"], fields["session_id"] = str(fields["task_id"]), str(fields["session_id"])
+    fields["task_id"], fields["session_id"] = _text(fields["task_id"]), _text(fields["session_id"])
+    fields["created_at"] = _aware(fields["created_at"])
     return Row(**fields)
 
 

@@ -15,6 +15,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from tasks.models import Task
+from tasks.statements import update
 
 _S = Task.Status
 
@@ -55,9 +56,14 @@ def move(
     forbidden = sorted(status for status in wanted if to not in MOVES[status])
     if forbidden:
         raise ValueError(f"A task never moves from {', '.join(forbidden)} to {to}.")
-    fence = {} if run is None else {"run": run}
     fields = {**_consequences(to), **changes, "status": to}
-    return bool(Task.objects.filter(pk=task_id, status__in=wanted, **fence).update(**fields))
+    if not wanted:
+        return False
+    where = f"id = %s AND status IN ({', '.join(['%s'] * len(wanted))})"
+    key = task_id if isinstance(task_id, uuid.UUID) else uuid.UUID(task_id)
+    if run is None:
+        return bool(update(Task, fields, where, key, *wanted))
+    return bool(update(Task, fields, f"{where} AND run = %s", key, *wanted, run))
 
 
 def _consequences(to: Task.Status) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from tasks import audit, secrets
 from tasks.conf import conf
 from tasks.errors import Invalid
 from tasks.models import LearntQuirks, ModelProfile, Task
+from tasks.statements import Rows
 
 MAX_FALLBACKS = 3
 LIMITS = ("steps", "seconds", "tokens", "cost")
@@ -51,7 +52,10 @@ def chosen(task: Task) -> ModelProfile | None:
 
 
 def default() -> ModelProfile | None:
-    return ModelProfile.objects.filter(is_default=True).first()
+    return _default.one()
+
+
+_default = Rows(ModelProfile, "WHERE is_default LIMIT 1")
 
 
 def with_fallbacks(profile: ModelProfile) -> list[ModelProfile]:

@@ -177,11 +177,7 @@ class Runner:
 
     async def _drive(self, begun: starting.Begun) -> Ending:
         task = begun.task
-        run = Run(
-            begun=begun,
-            kit=wiring.kit_for(task, begun.choice),
-            observe=self._observe,
-        )
+        run = Run(begun=begun, kit=begun.kit, observe=self._observe)
         self._runs[task.pk] = run
         if self._draining:
             # The drain began while this run was being begun, and did not see it.

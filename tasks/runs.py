@@ -15,27 +15,24 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from channels.db import database_sync_to_async
-from django.db.models import F
 
-from agent.entries import Place
+from agent.calls import read_only
 from agent.errors import AgentError
 from agent.events import (
     AgentCompleted,
     ApprovalRequired,
     AssistantMessageAdded,
     BudgetExceeded,
-    ContextCompacted,
     ErrorInfo,
     LiveEvent,
     ModelCallFinished,
-    ModelCallStarted,
     ReasoningMessage,
     StoredEvent,
     TaskCompleted,
@@ -43,16 +40,17 @@ from agent.events import (
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
+    ToolProgress,
 )
 from agent.loop import LIVE, run
 from agent.transcript import Transcript
 from agent.workspace import Workspace
-from tasks import approvals, dispatch, endings, events, relay, sessions, usage, wiring
+from tasks import approvals, dispatch, endings, relay, sessions, usage, wiring
 from tasks.endings import Behind, MadeFile, Terminal
-from tasks.events import Appended, FenceLost
+from tasks.events import FenceLost
+from tasks.journal import Journal
 from tasks.models import Task
 from tasks.starting import Begun, canceller
-from tasks.usage import Charge
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
@@ -60,7 +58,6 @@ logger = logging.getLogger(__name__)
 _FOLDING = ThreadPoolExecutor(2, thread_name_prefix="fold")
 _fold = database_sync_to_async(sessions.transcript_of, thread_sensitive=False, executor=_FOLDING)
 """Reading a long log takes a while: not in the one thread in which leases are looked after."""
-PAID = (ModelCallFinished, ContextCompacted)
 REPLY_PARTS = (ReasoningMessage, AssistantMessageAdded, ToolCallRequested)
 _BROKEN = ErrorInfo(
     code="internal_error",
@@ -112,18 +109,19 @@ class Run:
         self.task_id = self.begun.task.pk
         self._task_text = str(self.begun.task.pk)
         self._session_text = str(self.begun.task.session_id)
-        self._known = self.begun.last_sequence
-        """The newest event that the transcript holds."""
+        self._journal = Journal(
+            self.begun.task,
+            self.begun.run,
+            self.begun.last_sequence,
+            self.begun.choice.name,
+            lambda: self._tell(None),
+        )
+        self._limited = usage.limited()
         self._reply: list[StoredEvent] = []
         self._questions: list[ApprovalRequired] = []
         self._answer: AgentCompleted | None = None
         self._terminal: Terminal | None = None
-        self._transcript = Transcript()
         self._winding_down = False
-        self._model = self.begun.choice.name
-        """Whom the engine asked last."""
-        self._charged_at = asyncio.get_running_loop().time()
-        """Loop time up to which working time is charged."""
 
     def stop(self, why: Stop) -> None:
         """Ask for the end. The first reason counts."""
@@ -156,6 +154,8 @@ class Run:
             return await self._conclude(work)
         except FenceLost:
             return Ending.LOST
+        finally:
+            await self._journal.close()
 
     async def _conclude(self, work: asyncio.Task[Ending]) -> Ending:
         if not work.cancelled():
@@ -167,24 +167,27 @@ class Run:
             if isinstance(failure, WriterUnavailable):
                 raise failure
             logger.error("The run of task %s broke.", self._task_text, exc_info=failure)
+            await self._journal.settle()
             await writer.run(partial(endings.fail, self.task_id, _BROKEN, run=self.begun.run))
             return Ending.ENDED
         match self._stop.result():
             case Stop.CANCEL:
                 return await self._cancelled()
             case Stop.SHUTDOWN:
+                await self._journal.settle()
                 await writer.run(partial(release, self.task_id, self.begun.run))
                 return Ending.RELEASED
             case Stop.LOST:
                 return Ending.LOST
 
     async def _cancelled(self) -> Ending:
+        await self._journal.settle()
         unfinished = self._transcript.partial_events()
         await writer.run(partial(_cancel, self.task_id, self.begun.run, unfinished))
         return Ending.CANCELLED
 
     async def _work(self) -> Ending:
-        self._transcript = await _fold(self.begun.task)
+        self._journal.transcript = self.begun.transcript or await _fold(self.begun.task)
         engine = run(
             self._transcript,
             self.begun.choice.models,
@@ -194,13 +197,15 @@ class Run:
             repeat_limit=self.kit.repeat_limit,
             retries=self.kit.retries,
             outer=partial(database_sync_to_async(usage.gauges), self.begun.task)
-            if usage.limited()
+            if self._limited
             else None,
             budget_asks=self.kit.budget_asks,
         )
         async with aclosing(engine) as produced:
             async for event in produced:
                 if isinstance(event, LIVE):
+                    if isinstance(event, ToolProgress):  # after the beginning of its call
+                        await self._journal.settle()
                     relay.publish(self._task_text, self._session_text, event)
                     self._tell(event)
                 else:
@@ -224,80 +229,38 @@ class Run:
         elif isinstance(event, TaskFailed | BudgetExceeded):
             self._terminal = event
         else:
-            batch, self._reply = [*self._reply, event], []
-            await self._store(batch)
+            await self._store(event)
 
-    async def _store(self, batch: Sequence[StoredEvent]) -> None:
-        self._note_tools(batch)
-        append = partial(
-            events.append,
-            self.task_id,
-            batch,
-            fence=self.begun.run,
-            changes=self._counters(batch),
-        )
-        stored = await writer.run(partial(_append, append, self.begun.task, self._charges(batch)))
-        await self._catch_up(stored)
-        self._mark(stored.last_sequence)
-        self._tell(None)
+    async def _store(self, event: StoredEvent) -> None:
+        self._note_tool(event)
+        batch, self._reply = [*self._reply, event], []
+        if self._can_wait(event):
+            self._journal.defer(batch)
+        else:
+            await self._journal.store(batch)
         if not self._running_tools:
             self._drained.set()
 
-    def _counters(self, batch: Sequence[StoredEvent]) -> dict[str, Any]:
-        """What the task's row says of its use, and of its newest summary, as of this batch."""
-        calls = [event for event in batch if isinstance(event, PAID)]
-        if not calls:
-            return {}
-        spent = replace(self._transcript.spent)
-        for event in calls:
-            spent.add(event)
-        fields = endings.usage_fields(spent)
-        if isinstance(batch[-1], ContextCompacted):
-            fields["compacted_at"] = F("last_sequence")
-        return fields
-
-    def _charges(self, batch: Sequence[StoredEvent]) -> list[Charge]:
-        """What this batch adds to the use of session, person and day."""
-        found = []
-        for event in batch:
-            if isinstance(event, ModelCallStarted):
-                self._model = event.model
-            elif isinstance(event, PAID):
-                now = asyncio.get_running_loop().time()
-                seconds, self._charged_at = now - self._charged_at, now
-                model = event.model if isinstance(event, ContextCompacted) else self._model
-                found.append(Charge(model=model, event=event, seconds=seconds))
-        return found
+    def _can_wait(self, event: StoredEvent) -> bool:
+        """Whether losing it in a crash loses nothing, and nobody looks for it in the database."""
+        if isinstance(event, ToolCallStarted | ToolCallFinished):
+            return read_only(self._transcript.calls[event.tool_call_id].capability)
+        return isinstance(event, ModelCallFinished) and not self._limited
 
     def _tell(self, event: LiveEvent | None) -> None:
         if self.observe is not None:
-            self.observe(self._known, event)
+            self.observe(self._journal.known, event)
 
-    def _note_tools(self, batch: Sequence[StoredEvent]) -> None:
-        for event in batch:
-            if isinstance(event, ToolCallStarted):
-                self._running_tools.add(event.tool_call_id)
-                self._drained.clear()
-            elif isinstance(event, ToolCallFinished):
-                self._running_tools.discard(event.tool_call_id)
+    def _note_tool(self, event: StoredEvent) -> None:
+        if isinstance(event, ToolCallStarted):
+            self._running_tools.add(event.tool_call_id)
+            self._drained.clear()
+        elif isinstance(event, ToolCallFinished):
+            self._running_tools.discard(event.tool_call_id)
 
-    def _mark(self, sequence: int) -> None:
-        """Tell the fold where the event stands that it takes next."""
-        self._transcript.place = Place(task_id=self._task_text, sequence=sequence)
-
-    async def _catch_up(self, stored: Appended) -> None:
-        """Fold in what others stored before our own events."""
-        if stored.first_sequence != self._known + 1:
-            await self._read_up_to(stored.first_sequence - 1)
-        self._known = stored.last_sequence
-
-    async def _read_up_to(self, last: int) -> None:
-        missing = last - self._known
-        rows = await database_sync_to_async(events.page)(self.task_id, self._known, missing)
-        for row in rows:
-            self._mark(row.sequence)
-            self._transcript.apply(events.typed(row))
-            self._known = row.sequence
+    @property
+    def _transcript(self) -> Transcript:
+        return self._journal.transcript
 
     # ── ends ─────────────────────────────────────────────────────────────────────────────────
 
@@ -305,10 +268,9 @@ class Run:
         """The last events, unless somebody spoke meanwhile: then the engine takes another step."""
         while not self._transcript.unanswered:
             try:
-                await self._end(TaskCompleted(), [answer], seen=self._known)
+                await self._end(TaskCompleted(), [answer], seen=self._journal.known)
             except Behind:
-                newest = await database_sync_to_async(_last_sequence)(self.task_id)
-                await self._read_up_to(newest)
+                await self._journal.read_on()
             else:
                 self._answer = answer
                 return
@@ -321,23 +283,29 @@ class Run:
             return Ending.ENDED
         if not self._questions:
             raise RuntimeError("The engine stopped without an end and without a question.")
+        await self._journal.settle()
         return await writer.run(partial(_ask, self.task_id, self.begun.run, self._questions))
 
     async def _end(
         self, terminal: Terminal, before: Sequence[StoredEvent], seen: int | None = None
     ) -> None:
-        made = await asyncio.to_thread(made_files, self._transcript, self.kit.workspace)
-        command = partial(
-            endings.end,
-            self.task_id,
-            terminal,
-            run=self.begun.run,
-            seen=seen,
-            before=before,
-            made=made,
-            spent=self._transcript.spent,
-        )
-        await writer.run(command)
+        paths = artifact_paths(self._transcript)
+        workspace = self.kit.workspace
+        made = await asyncio.to_thread(made_files, paths, workspace) if paths else []
+        spent = self._transcript.spent
+
+        def command(waiting: Sequence[StoredEvent]) -> None:
+            endings.end(
+                self.task_id,
+                terminal,
+                run=self.begun.run,
+                seen=seen,
+                before=[*waiting, *before],
+                made=made,
+                spent=spent,
+            )
+
+        await self._journal.end(command)
 
 
 def _ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> Ending:
@@ -351,14 +319,19 @@ def _ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> Endi
     return Ending.WAITING
 
 
-def made_files(transcript: Transcript, workspace: Workspace) -> list[MadeFile]:
-    """The files that the task's calls made, as they are now."""
+def artifact_paths(transcript: Transcript) -> list[str]:
+    """The files that the task's calls made, each once."""
     paths = {
         path: None
         for call in transcript.current_calls
         if call.result is not None
         for path in _made_by(call.result.details)
     }
+    return list(paths)
+
+
+def made_files(paths: Sequence[str], workspace: Workspace) -> list[MadeFile]:
+    """Those of the files that are still there, as they are now."""
     made = []
     for path in paths:
         try:
@@ -374,13 +347,6 @@ def _made_by(details: Mapping[str, Any]) -> list[str]:
     return [str(path) for path in (*details.get("artifacts", ()), details.get("artifact")) if path]
 
 
-def _append(append: Callable[[], Appended], task: Task, charges: Sequence[Charge]) -> Appended:
-    """Command: events and what they cost, together."""
-    stored = append()
-    usage.charge(task, charges)
-    return stored
-
-
 def release(task_id: UUID, run: int) -> None:
     """Command: let go; the task stays `running` and whoever comes next recovers it at once. No
     worker is left in the row: this was a stop in good order, not a crash."""
@@ -392,7 +358,3 @@ def release(task_id: UUID, run: int) -> None:
 def _cancel(task_id: UUID, run: int, unfinished: Sequence[StoredEvent]) -> None:
     task = Task.objects.select_related("cancel_requested_by").get(pk=task_id)
     endings.cancel(task_id, canceller(task), run=run, partial=unfinished)
-
-
-def _last_sequence(task_id: UUID) -> int:
-    return Task.objects.values_list("last_sequence", flat=True).get(pk=task_id)

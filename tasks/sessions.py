@@ -65,6 +65,8 @@ def rows_of(link: Link) -> Iterator[Row]:
 
 def history_of(task: Task) -> History:
     """Back from the task to the beginning, or to where the newest summary ends."""
+    if stands_alone(task):
+        return History(links=[Link(task_id=task.id)], summary=None)
     links: list[Link] = []
     summary: ContextCompacted | None = None
     walk = _Walk(task)
@@ -80,6 +82,12 @@ def history_of(task: Task) -> History:
             break
         current, up_to = walk.before(current)
     return History(links=links[::-1], summary=summary)
+
+
+def stands_alone(task: Task) -> bool:
+    """It begins its session, and nothing of it was summarized: most tasks."""
+    follows = task.follow_up_of_id is not None or task.session.forked_from_id is not None
+    return not follows and task.compacted_at is None
 
 
 def transcript_of(task: Task) -> Transcript:

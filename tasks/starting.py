@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from agent.events import ErrorInfo, StoredEvent, TaskRecovered, TaskStarted
-from tasks import endings, events, wiring
+from agent.transcript import Transcript
+from tasks import endings, events, sessions, wiring
 from tasks.commands import lease
 from tasks.lifecycle import move
-from tasks.models import Approval, Task, TaskEvent
+from tasks.models import Approval, Session, Task, TaskEvent, Workspace
+from tasks.statements import Rows, fetch
 from tasks.writer import writer
 
 MAX_RECOVERIES = 3
@@ -35,6 +36,11 @@ _GIVEN_UP = ErrorInfo(
     message=f"It was taken over {MAX_RECOVERIES} times without getting any further.",
     hint="Look into the server's log for why the process stops, then retry the task.",
 )
+_locked_task = Rows(Task, "WHERE id = %s", lock=True)
+_session, _workspace = Rows(Session, "WHERE id = %s"), Rows(Workspace, "WHERE id = %s")
+_EARLIER = f"""
+    SELECT 1 FROM {Task._meta.db_table} WHERE session_id = %s AND first_position < %s
+    AND status IN ('queued', 'running', 'waiting_approval') LIMIT 1"""  # noqa: S608
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +50,9 @@ class Begun:
     task: Task
     """With session and workspace; its `run` is ours."""
     choice: wiring.Choice
+    kit: wiring.Kit
+    transcript: Transcript | None
+    """Of a task without a history; another one's takes a while to read."""
     run: int
     last_sequence: int
     last_position: int
@@ -56,19 +65,10 @@ async def begin(
 
     With `takes` also from a run whose lease has not ended: whoever calls knows that it died.
     """
-    try:
-        task, choice = await database_sync_to_async(_load)(task_id, models)
-    except wiring.NoModel as missing:
-        error = ErrorInfo(code="no_model", message=str(missing), hint=missing.hint)
-        await writer.run(partial(_fail_if_runnable, task_id, worker, error, takes=takes))
-        return None
-    kit = wiring.kit_for(task, choice)
-    return await writer.run(partial(_begin, task_id, worker, choice, kit, takes=takes))
+    return await writer.run(partial(_begin, task_id, worker, models, takes=takes))
 
 
-def _begin(
-    task_id: UUID, worker: str, choice: wiring.Choice, kit: wiring.Kit, *, takes: bool
-) -> Begun | None:
+def _begin(task_id: UUID, worker: str, models: wiring.Models, *, takes: bool) -> Begun | None:
     """Command: → running, run + 1, lease, `task_started`."""
     task = _lock(task_id)
     reason = may_begin(task, worker, takes=takes)
@@ -80,11 +80,21 @@ def _begin(
     if reason == "recover" and _recoveries(task) >= MAX_RECOVERIES:
         endings.fail(task_id, _GIVEN_UP)
         return None
+    try:
+        choice = models.choose(task)
+    except wiring.NoModel as missing:
+        endings.fail(task_id, ErrorInfo(code="no_model", message=str(missing), hint=missing.hint))
+        return None
+    return _take(task, reason, worker, choice)
+
+
+def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun | None:
+    kit = wiring.kit_for(task, choice)
     run = task.run + 1
     previous = task.lease_worker or None
     began = {} if task.started_at else {"started_at": timezone.now()}
     frm = [Task.Status(task.status)]
-    if not move(task_id, to=Task.Status.RUNNING, frm=frm, run=task.run, **lease(worker), **began):
+    if not move(task.pk, to=Task.Status.RUNNING, frm=frm, run=task.run, **lease(worker), **began):
         return None
     started = TaskStarted(
         run=run,
@@ -97,11 +107,14 @@ def _begin(
     if reason == "recover":
         why = _WHY_RECOVERED if previous else _WHY_CONTINUED
         opening.insert(0, TaskRecovered(reason=why, previous_worker=previous))
-    stored = events.append(task_id, opening, fence=run)
+    stored = events.append(task.pk, opening, fence=run)
     task.run = run
+    fresh = reason == "start" and sessions.stands_alone(task)
     return Begun(
         task=task,
         choice=choice,
+        kit=kit,
+        transcript=sessions.transcript_of(task) if fresh else None,
         run=run,
         last_sequence=stored.last_sequence,
         last_position=stored.last_position,
@@ -132,12 +145,7 @@ def may_begin(task: Task, worker: str, *, takes: bool = False) -> str | None:
 
 def _is_next(task: Task) -> bool:
     """One task of a session at a time, in the order of their creation."""
-    earlier = Task.objects.filter(
-        session_id=task.session_id,
-        status__in=Task.OPEN,
-        first_position__lt=task.first_position,
-    )
-    return not earlier.exists()
+    return not fetch(_EARLIER, task.session_id, task.first_position)
 
 
 def _recoveries(task: Task) -> int:
@@ -165,12 +173,9 @@ def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo, *, takes: bo
         endings.fail(task_id, error)
 
 
-def _load(task_id: UUID, models: wiring.Models) -> tuple[Task, wiring.Choice]:
-    related = ("session__workspace", "session__model_profile", "model_profile")
-    task = Task.objects.select_related(*related).get(pk=task_id)
-    return task, models.choose(task)
-
-
 def _lock(task_id: UUID) -> Task:
-    related = Task.objects.select_related("session__workspace")
-    return related.select_for_update(of=("self",)).get(pk=task_id)
+    """The task with its session and workspace, its own row locked."""
+    task = _locked_task.get(task_id)
+    task.session = _session.get(task.session_id)
+    task.session.workspace = _workspace.get(task.session.workspace_id)
+    return task

@@ -5,7 +5,8 @@ row changes and events together. What the module promises:
 
 1. Commands run in the order of their submission, in one thread with one connection. What waits in
    the queue (at most 256) shares one transaction; nobody waits for a batch to fill.
-2. Each command has its own savepoint: one that raises fails alone and leaves nothing behind.
+2. One that raises fails alone and leaves nothing behind. Few do, so a batch is executed without
+   savepoints first, and once more with one for each command when one of them has raised.
 3. A submitter goes on only after COMMIT, and after the `transaction.on_commit` callbacks of its
    command, which run in the order of submission: bells ring before anybody acts on the answer.
 4. A command may be executed again when its first execution was rolled back as a whole. It changes
@@ -24,6 +25,7 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
@@ -62,14 +64,16 @@ class _Job(Generic[T]):
         self.done: threading.Event | None = None
         self.delivered = False
 
-    def attempt(self) -> None:
-        """Run in a savepoint."""
+    def attempt(self, *, savepoint: bool) -> None:
+        """Execute it. What it raises without a savepoint spoils the transaction."""
         self.result, self.error = None, None
         try:
-            with transaction.atomic():
+            with transaction.atomic() if savepoint else nullcontext():
                 self.result = self.command()
-        except Exception as error:  # noqa: BLE001 - whatever a command raises belongs to its submitter
+        except Exception as error:  # whatever a command raises belongs to its submitter
             self.error = error
+            if not savepoint:
+                raise _Spoiled from error
 
     def outcome(self) -> T:
         if self.error is not None:
@@ -77,10 +81,15 @@ class _Job(Generic[T]):
         return cast(T, self.result)
 
 
+class _Spoiled(Exception):
+    """A command without a savepoint raised: the others have to be executed anew."""
+
+
 class _Fate(Enum):
     """What became of a transaction."""
 
     COMMITTED = "committed"
+    SPOILED = "spoiled"  # rolled back because a command raised
     ROLLED_BACK = "rolled back"  # for certain: nothing of it is stored
     UNKNOWN = "unknown"  # the connection broke during COMMIT
 
@@ -230,7 +239,9 @@ def _drain(queue: SimpleQueue[_Job[Any] | None]) -> list[_Job[Any]]:
 
 def _perform(batch: Sequence[_Job[Any]]) -> None:
     """Execute a batch; whoever can be answered is answered before others are tried again."""
-    fate, error = _transaction(batch)
+    fate, error = _transaction(batch, savepoints=False)
+    if fate is _Fate.SPOILED:
+        fate, error = _transaction(batch)
     if fate is _Fate.UNKNOWN:
         _fail(batch, error, unknown=True)
         connections[ALIAS].close()
@@ -258,7 +269,9 @@ def _alone(jobs: Sequence[_Job[Any]], trouble: Exception | None) -> None:
             return
 
 
-def _transaction(jobs: Sequence[_Job[Any]]) -> tuple[_Fate, Exception | None]:
+def _transaction(
+    jobs: Sequence[_Job[Any]], *, savepoints: bool = True
+) -> tuple[_Fate, Exception | None]:
     """Execute jobs in one transaction; each that was committed or refused knows its outcome."""
     connection = connections[ALIAS]
     committing: object = None
@@ -266,10 +279,12 @@ def _transaction(jobs: Sequence[_Job[Any]]) -> tuple[_Fate, Exception | None]:
         with transaction.atomic():
             _limit_patience(connection, jobs)
             for job in jobs:
-                job.attempt()
+                job.attempt(savepoint=savepoints)
                 _require_connection(connection, job)
             _protect_callbacks(connection)
             committing = connection.connection
+    except _Spoiled:
+        return _Fate.SPOILED, None
     except Exception as error:  # noqa: BLE001 - BEGIN, COMMIT or the connection: whatever it was, every submitter must hear
         certain = committing is None or _survived(connection, committing)
         return (_Fate.ROLLED_BACK if certain else _Fate.UNKNOWN), error
