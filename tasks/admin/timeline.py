@@ -17,7 +17,8 @@ from django.db.models import Count, Q
 from agent.events import StoredEvent
 from tasks import events
 from tasks.admin import words
-from tasks.admin.entries import PERSON_TYPES, Context, Said, say
+from tasks.admin.entries import say
+from tasks.admin.said import PERSON_TYPES, Context, Said
 from tasks.events import Row
 from tasks.models import Task, TaskEvent
 

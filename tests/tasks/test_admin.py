@@ -123,6 +123,7 @@ def a_story(task: Task, word: str = "report.md") -> None:
             arguments={"path": word, word: word},
             decision="ask",
             rule=word,
+            chain=[word, "default: file:write asks"],
         ),
         ev.ToolCallRequested(
             step=1,
