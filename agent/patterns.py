@@ -11,13 +11,17 @@ administrator's, but what it is held against is a model's.
 from __future__ import annotations
 
 import glob
+import re
 import shlex
 import unicodedata
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from agent.launchers import UNKNOWN
+
 ANY_MORE = "**"
+_WILD = re.compile(r"[*?\[]")
 
 
 def fits_name(pattern: str, text: str) -> bool:
@@ -33,8 +37,13 @@ def fits_path(pattern: str, path: str, *, loosely: bool) -> bool:
     return _fits(pattern.split("/"), [] if path == "." else path.split("/"))
 
 
-def fits_words(pattern: str, words: Sequence[str]) -> bool:
+def fits_words(pattern: str, words: Sequence[str], *, loosely: bool) -> bool:
+    """`loosely` fits whatever the words may turn out to be: what the shell expands stands for any
+    words, and a program's path for its name."""
     wanted = split(pattern)
+    if loosely:
+        name = words[0].rpartition("/")[2]
+        return any(_may_fit(wanted, (first, *words[1:])) for first in {words[0], name})
     if wanted and wanted[-1] == ANY_MORE:
         wanted, words = wanted[:-1], words[: len(wanted) - 1]
     return len(wanted) == len(words) and all(map(fnmatchcase, words, wanted))
@@ -49,6 +58,29 @@ def exactly(path: str) -> str:
 def split(pattern: str) -> tuple[str, ...]:
     """The words of a command pattern. Raises ValueError for an open quotation."""
     return tuple(shlex.split(pattern))
+
+
+def _may_fit(wanted: Sequence[str], words: Sequence[str]) -> bool:
+    """Word for word; `used` holds how many of the wanted ones may be used up so far."""
+    used = {0}
+    for word in words:
+        if any(wanted[at : at + 1] == (ANY_MORE,) for at in used):
+            return True
+        next_ones = {at + 1 for at in used if at < len(wanted) and _word_may_fit(word, wanted[at])}
+        if UNKNOWN in word and next_ones:  # perhaps several words
+            next_ones |= set(range(min(next_ones), len(wanted) + 1))
+        if word == UNKNOWN:  # perhaps none
+            next_ones |= used
+        used = next_ones
+    return any(wanted[at:] in ((), (ANY_MORE,)) for at in used)
+
+
+def _word_may_fit(word: str, wanted: str) -> bool:
+    """Of a word that is known in part, what it begins with counts."""
+    if UNKNOWN not in word:
+        return fnmatchcase(word, wanted)
+    begins, fixed = word.partition(UNKNOWN)[0], _WILD.split(wanted, maxsplit=1)[0]
+    return begins.startswith(fixed) or fixed.startswith(begins)
 
 
 def _folded(text: str) -> str:

@@ -239,7 +239,10 @@ def _path_matches(rule: Rule, subject: Subject) -> bool:
 def _command_matches(rule: Rule, subject: Subject) -> bool:
     if not rule.command:
         return True
-    return bool(subject.commands) and fits_words(rule.command, (subject.commands or ((),))[0])
+    loosely = rule.decision != "allow"
+    return bool(subject.commands) and fits_words(
+        rule.command, (subject.commands or ((),))[0], loosely=loosely
+    )
 
 
 def _severity(decision: Decision) -> int:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.command_line import segments
 from agent.policy import (
     ALLOWED_ACTIONS,
     ASKED_ACTIONS,
@@ -264,6 +265,28 @@ def test_every_command_of_a_line_is_judged_and_the_strictest_counts():
     assert judged(command("git log", "rm -rf ."), *rules).rule_id == "r"
     assert judged(command("git log"), rule("allow", command="git")).decision == "ask"
     assert judged(command("echo a b"), rule("allow", command="echo 'a b'")).decision == "ask"
+
+
+@pytest.mark.parametrize(
+    ("line", "stopped"),
+    [
+        ("rm -rf x", True), ("/bin/rm -rf x", True), ("env rm -rf x", True), ("rm '-rf'", True),
+        ('rm "$x"', True), ("rm $x y", True), ("rm -$x y", True), ("rm -r$x", True), ("xargs rm", True),
+        ("rm {-rf,x}", True), ("rm *", True), ("find . -exec rm {} +", True),
+        ("rm x", False), ("rm -f x", False), ("rm ./$x", False), ("rm x *", False), ("ls $x", False),
+        ("rmdir -rf", False), ("/bin/rmdir $x", False),
+    ],
+)  # fmt: skip
+def test_a_rule_that_stops_a_command_is_not_got_round_by_its_spelling(line, stopped):
+    subject = Subject(tool="run_command", capability="shell:execute", commands=segments(line))
+    rules = (rule("allow", "all"), rule("deny", "r", command="rm -rf **"))
+    assert (judged(subject, *rules).decision == "deny") is stopped
+
+
+def test_a_rule_that_allows_a_command_fits_what_is_known_only():
+    for line in ("/tmp/wc a", "wc", "wc a b", 'wc "$x" y'):
+        subject = Subject(tool="run_command", capability="shell:execute", commands=segments(line))
+        assert judged(subject, rule("allow", command="wc a")).decision == "ask", line
 
 
 def test_a_command_that_cannot_be_read_is_asked_about_whatever_is_allowed():
