@@ -208,6 +208,25 @@ async def while_the_answer_streams(work: Work, stack: AsyncExitStack) -> AsyncIt
     assert work.client.types.count("agent_completed") == 1
 
 
+async def after_an_edit(work: Work, stack: AsyncExitStack) -> AsyncIterator[None]:
+    """It would find its own new text now, and change that again."""
+    edit = Call("edit_file", path="a.txt", old="AAA", new="AAA and more")
+    work.model.script(work.name, [edit], words(20))
+    work.close("a.txt.after")
+    await work.begin(stack)
+    await work.yes()
+    await work.at("a.txt.after")
+    yield
+    work.gate("a.txt.after").open()
+    assert (await work.client.seen("approval_required", 2)).payload["kind"] == "unknown_effect"
+    await work.yes(2, answer="done")
+    await work.client.end()
+    await work.house.check(work.alice, work.id, work.client)
+    assert "AAA and more" in (work.desk.text("a.txt") or "")
+    assert "more and more" not in (work.desk.text("a.txt") or "")
+    assert work.gate("a.txt").calls == 1
+
+
 STAGES: list[Stage] = [
     before_it_begins,
     while_the_model_speaks,
@@ -216,6 +235,7 @@ STAGES: list[Stage] = [
     between_yes_and_the_run,
     before_the_effect,
     after_the_effect,
+    after_an_edit,
     while_the_answer_streams,
 ]
 
