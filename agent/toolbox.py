@@ -36,6 +36,8 @@ MAX_DETAILS = 32 * 1024
 """Characters of a result's details as JSON."""
 MAX_DIFF = 256 * 1024
 """Characters of a preview's diff."""
+NOT_A_DIFF = "──"
+"""How evidence begins that is to be shown as it is."""
 MAX_SENTENCES = 5
 THREADS = 4
 
@@ -59,7 +61,8 @@ class Preview:
     """What a call would do, computed without doing it: the evidence of an approval."""
 
     diff: str
-    """Unified diff for text, a summary of sizes and digests for anything else."""
+    """Unified diff for text, a summary of sizes and digests for anything else; what is not about a
+    file begins with NOT_A_DIFF, so that nothing in it is read as one."""
     target_digest: str
     """Digest of what is there now; the call may only run while it still is."""
     summary: str = ""

@@ -29,7 +29,7 @@ from agent.launchers import UNKNOWN
 from agent.processes import use_of
 from agent.sandbox import INSIDE, READ_ONLY, Sandbox, Wrapped, bubblewrap
 from agent.text import cut
-from agent.toolbox import Preview, Reach, Tool, ToolContext, ToolResult
+from agent.toolbox import NOT_A_DIFF, Preview, Reach, Tool, ToolContext, ToolResult
 from agent.tools.changes import Report
 from agent.tools.files import UNENTERED
 from agent.tools.output import Output
@@ -112,15 +112,16 @@ def _preview(shell: Shell, arguments: dict[str, Any], context: ToolContext) -> P
     program = shell.program()
     _bash()
     said = [
+        f"{NOT_A_DIFF} command",
         command,
         "",
-        "── where ──",
+        f"{NOT_A_DIFF} where",
         "folder: the top of the workspace",
         *(_SANDBOXED if program else _UNSANDBOXED),
         f"limits: {shell.seconds:g} seconds, {shell.memory // 1024**2:,} MB, "
         f"{MAX_PROCESSES} processes",
         "",
-        "── what the line runs ──",
+        f"{NOT_A_DIFF} what the line runs",
         *_parts(command),
     ]
     return Preview(

@@ -28,7 +28,7 @@ from yarl import URL
 from agent.addresses import is_public, lookup
 from agent.errors import ToolFailed
 from agent.text import clean, cut
-from agent.toolbox import Preview, Reach, Tool, ToolContext, ToolResult
+from agent.toolbox import NOT_A_DIFF, Preview, Reach, Tool, ToolContext, ToolResult
 from agent.tools.texts import decode
 from agent.urls import Location, host_of, locate
 from agent.workspace import Workspace
@@ -97,6 +97,7 @@ class _Page:
 def _preview(arguments: dict[str, Any], context: ToolContext) -> Preview:
     location = locate(arguments["url"])
     said = [
+        f"{NOT_A_DIFF} request",
         f"GET {location.url}",
         "",
         f"host: {location.host}{_readable_host(location.host)}",

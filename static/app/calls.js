@@ -118,6 +118,7 @@ function bodyOf({ call, task }) {
   if (call.edited) parts.push(h("p", { class: "hint" }, t("Edited by a person before it ran.")));
   if (call.problem) parts.push(h("p", { class: "small" }, call.problem));
   if (call.finishedAt && call.content) parts.push(resultView(call, task));
+  if (call.details?.diff) parts.push(h("div", {}, h("h4", {}, t("What changed in files")), h("pre", { class: "mono wrap", tabindex: "0" }, cut(call.details.diff, 20000))));
   parts.push(h("p", { class: "hint" }, t("Rule: {rule}", { rule: call.rule })));
   return parts;
 }

@@ -2,13 +2,15 @@
 import { h } from "./dom.js";
 import { n, number, t } from "./text.js";
 
+const NOT_A_DIFF = "──"; // evidence that is shown as it is, whatever its lines look like
 const WORD = /[\p{L}\p{N}_]+(?:[.,:'’-][\p{L}\p{N}_]+)*|\s+|[^\s\p{L}\p{N}_]/gu; // "4,846.40" is one word
 const MOST_WORDS = 200; // per line; longer ones are tinted as a whole
 const MOST_ROWS = 400; // shown at once; the rest on request
 
-/** {path, isNew, added, removed, rows, note}; a row is {kind: h|same|add|del, old?, new?, text, parts?} */
+/** {path, isNew, added, removed, rows, note}; a row is {kind: h|same|add|del, old?, new?, text, parts?}. Without rows it is the note alone. */
 export function parseDiff(diff) {
   const found = { path: "", isNew: false, added: 0, removed: 0, rows: [], note: "" };
+  if (diff.startsWith(NOT_A_DIFF)) return { ...found, note: diff };
   const at = { old: 0, new: 0, left: 0 };
   for (const line of diff.replace(/\n$/, "").split("\n")) take(found, at, line);
   tint(found.rows);
@@ -22,7 +24,7 @@ function take(found, at, line) {
   } else if (!at.inside) {
     if (line.startsWith("--- ")) found.isNew = line === "--- /dev/null";
     else if (line.startsWith("+++ ")) found.path = line.slice(4).replace(/^b\//, "");
-    else if (line) found.note = line;
+    else if (line) found.note += `${found.note && "\n"}${line}`;
   } else {
     takeLine(found, at, line);
   }
@@ -124,6 +126,7 @@ function merged(words, changed) {
 
 export function diffView(diff, tools = []) {
   const found = parseDiff(diff);
+  if (!found.rows.length) return plainView(found, tools);
   const body = h("tbody", {});
   const counts = n(found.added, "{n} line added", "{n} lines added");
   const gone = n(found.removed, "{n} removed", "{n} removed");
@@ -139,10 +142,15 @@ export function diffView(diff, tools = []) {
       h("thead", { class: "sr" }, h("tr", {}, [t("Old line"), t("New line"), t("Change"), t("Text")].map((word) => h("th", { scope: "col" }, word)))),
       body,
     ),
-    found.note ? h("p", { class: "hint diff__note" }, found.note) : null,
+    found.note ? h("p", { class: "hint wrap diff__note" }, found.note) : null,
   );
   fill(node, body, found.rows);
   return node;
+}
+
+function plainView(found, tools) {
+  const head = h("div", { class: "diff__h" }, h("span", { class: "strong mono" }, found.path), tools.length ? h("div", { class: "btn-row" }, tools) : null);
+  return h("div", { class: "diff" }, head, h("pre", { class: "mono wrap diff__plain", tabindex: "0" }, found.note));
 }
 
 function fill(node, body, rows) {

@@ -80,6 +80,9 @@ const RESULTS = {
   search_files: ({ matches, files }) =>
     matches === undefined ? "" : t("{matches} in {files}", { matches: n(matches, "{n} match", "{n} matches"), files: n(files, "{n} file", "{n} files") }),
   ask_user: ({ answer }) => (answer ? cut(`“${answer}”`, 300) : ""),
+  run_command: ({ exit_status: status, changed }) =>
+    status === undefined ? "" : `${t("Exit status {status}", { status })}${changed ? `, ${n(changed, "{n} file changed", "{n} files changed")}` : ""}`,
+  fetch_url: ({ status, bytes }) => (status === undefined ? "" : `${t("Status {status}", { status })}, ${size(bytes ?? 0)}`),
   write_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
   edit_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
 };

@@ -355,7 +355,9 @@ async def test_a_person_sees_where_it_goes_and_then_it_goes(site: Site, tmp_path
     await run.run()
     (asked,) = run.of(ApprovalRequired)
     assert asked.capability == "web:network"
-    assert asked.diff.startswith(f"GET http://xn--bcher-kva.example:{site.port}/page?note=abc\n")
+    assert asked.diff.startswith(
+        f"── request\nGET http://xn--bcher-kva.example:{site.port}/page?note=abc\n"
+    )
     for said in (
         "host: xn--bcher-kva.example (written bücher.example)",
         "NOT encrypted",

@@ -55,7 +55,7 @@ async def test_no_command_outlives_its_server(fragile: House, how: str) -> None:
         task = await alice.ask(desk, f"[{marker}] Run it")
         client = await stack.enter_async_context(alice.follow(task["id"]))
         asked = await client.seen("approval_required")
-        assert asked.payload["diff"].startswith(line)
+        assert asked.payload["diff"].startswith(f"── command\n{line}\n")
         await alice.approve(asked.payload["approval_id"])
         await happened((desk.folder / "started").exists)
         assert processes(marker)

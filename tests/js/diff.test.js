@@ -39,3 +39,12 @@ test("lines that look like headers are lines once a hunk has begun", () => {
 test("what is not a diff breaks nothing", () => {
   for (const text of ["", "\n", "@@ nonsense", "hello\n", "@@ -1 +1 @@\n\\ No newline at end of file"]) parseDiff(text);
 });
+
+test("what says that it is no diff is shown whole, whatever its lines look like", () => {
+  const text = "── command\n--- a\n+++ b\n@@ -1,1 +1,1 @@\n-ls\n+rm\n";
+  assert.deepEqual([parseDiff(text).note, parseDiff(text).rows], [text, []]);
+});
+
+test("what stands before the hunks is kept whole", () => {
+  assert.equal(parseDiff(`one\ntwo\n${DIFF}`).note, "one\ntwo");
+});
