@@ -62,12 +62,12 @@ class Retries:
 
     def delay(self, error: ProviderError, attempt: int) -> float | None:
         """Seconds until the next attempt; None = give up."""
-        if attempt >= self.attempts or not (error.retryable or error.adapted):
+        if error.adapted:
+            return 0.0
+        if attempt >= self.attempts or not error.retryable:
             return None
         if error.code == "empty_answer" and attempt > 1:
             return None
-        if error.adapted:
-            return 0.0
         backoff = min(self.first_delay * 2 ** (attempt - 1), self.longest_delay)
         jittered: float = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
         return max(error.retry_after or 0.0, jittered)
@@ -128,6 +128,8 @@ class ModelDesk:
                     yield event
                 return
             assert outcome is not None
+            if outcome.adapted:
+                self._tries -= 1  # each lesson is new, so they come to an end by themselves
             info = ErrorInfo(code=outcome.code, message=str(outcome), hint=outcome.hint)
             delay = self._next(outcome)
             if delay is None:

@@ -64,6 +64,7 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     "LLM_FIRST_BYTE_SECONDS": (float, 0.1),
     "LLM_IDLE_SECONDS": (float, 0.1),
     "LLM_ATTEMPTS": (int, 1),
+    "LLM_CONTEXT_TOKENS": (int, 1000),
     "MAX_ACTIVE_RUNS": (int, 1),
     "MAX_QUEUED_PER_USER": (int, 1),
     "MAX_TASKS_PER_MINUTE": (int, 0),

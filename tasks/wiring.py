@@ -25,7 +25,7 @@ from agent.budget import Limits
 from agent.judging import Judge
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import system_prompt
-from agent.providers import Model
+from agent.providers import CONTEXT_TOKENS, Model
 from agent.providers.check import Report, check
 from agent.providers.client import prepare_tls
 from agent.providers.demo import demo_provider
@@ -259,7 +259,9 @@ class Models:
             quirks=live,
         )
         store = partial(profiles.remember_server, server)
-        return Model(provider=provider), Lesson(before=before, now=live, store=store)
+        reads = settings.llm_context_tokens or CONTEXT_TOKENS
+        model = Model(provider=provider, context_tokens=reads)
+        return model, Lesson(before=before, now=live, store=store)
 
     def _openai(self, **fields: Any) -> OpenAIProvider:
         if self._client is None:

@@ -29,6 +29,8 @@ from agent.providers.usage import estimated_usage, merged, usage_of
 
 NO_KEY = Scrubber()
 MAX_REPLY_CHARS = 4 * 1024 * 1024
+HEAD_BYTES = 200
+"""Of what is no reply, so much is told."""
 _MAX_COMPARED = 64 * 1024
 _LENGTH = frozenset(
     (
@@ -100,7 +102,7 @@ class Assembler:
 
     def begins(self, body: bytes) -> None:
         """The beginning of the body: all there is to tell when nothing in it is a reply."""
-        self._head += body
+        self._head = (self._head + body[:HEAD_BYTES])[:HEAD_BYTES]
 
     def feed(self, payloads: Iterable[bytes]) -> list[Delta]:
         """Take the payloads of one network read."""
@@ -111,7 +113,7 @@ class Assembler:
             if chunk is not None:
                 self._chunk(chunk)
                 if not chunk.choices:
-                    self._ignored = payload[:200]
+                    self._ignored = payload[:HEAD_BYTES]
             elif payload.strip(b' "\t').upper() in (b"[DONE]", b"DONE"):
                 self.done = True
             else:
@@ -123,7 +125,7 @@ class Assembler:
         said = payload[:2000].decode("utf-8", "replace")
         if said.lstrip("[ ").lower().startswith("error"):
             raise failure(tidy(said))
-        self._ignored = payload[:200]
+        self._ignored = payload[:HEAD_BYTES]
 
     def feed_body(self, body: dict[str, Any]) -> list[Delta]:
         """Take a whole reply that was not streamed."""

@@ -132,7 +132,7 @@ def learn(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     """The quirks to try next after the server refused `body` with the words `said`."""
     for rule in _RULES:
         learnt = rule(quirks, said, body)
-        if learnt is not None:
+        if learnt is not None and learnt != quirks:
             return learnt
     return None
 

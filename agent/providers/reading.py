@@ -9,14 +9,12 @@ import msgspec
 
 from agent.errors import ProviderRefused
 from agent.events import Delta
-from agent.providers.assembler import Assembler
+from agent.providers.assembler import HEAD_BYTES, Assembler
 from agent.providers.failures import failure_of, is_error, readable
 from agent.providers.sse import SSEParser
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
-HEAD_BYTES = 200
-"""Of a body in which nothing is a reply, so much is told."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -35,7 +33,7 @@ class BodyReader:
         if self._size > MAX_BODY_BYTES:
             raise _too_large()
         if self._parser is not None:
-            if self._size < HEAD_BYTES:
+            if self._size - len(read) < HEAD_BYTES:
                 self._assembler.begins(read)
             return self._assembler.feed(self._parser.feed(read))
         self._document += read
@@ -44,7 +42,7 @@ class BodyReader:
         first = bytes(self._document[:64]).removeprefix(_BOM).lstrip()[:1]
         if first in (b"", b"{", b"[", b"<"):
             return []
-        self._assembler.begins(bytes(self._document[:HEAD_BYTES]))
+        self._assembler.begins(bytes(self._document))
         self._parser = SSEParser()
         return self._assembler.feed(self._parser.feed(bytes(self._document)))
 

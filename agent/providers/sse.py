@@ -83,6 +83,8 @@ class SSEParser:
                     payloads.append(self._complete())
                 self._failed = False
                 continue
+            elif line[:1] == b":":
+                continue
             elif (found := self._field(line)) is not None:
                 data = found
             else:

@@ -63,6 +63,9 @@ def test_a_task_s_model_wins_over_its_session_s_and_that_over_the_default(settin
     session = make_session()
     task = make_task(session)
     assert choice(task).name == "of-the-settings"
+    assert choice(task).models[0].context_tokens == 100_000
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, llm_context_tokens=32_000)
+    assert choice(task).models[0].context_tokens == 32_000
     make_profile("main")
     assert choice(task).name == "model-of-main"
     Session.objects.update(model_profile=make_profile("second"))

@@ -125,6 +125,27 @@ async def test_a_server_that_takes_neither_null_nor_nothing(house: House, stub: 
     assert (await ModelProfile.objects.aget()).quirks == {"empty_content": "…"}
 
 
+async def test_a_server_that_differs_in_everything_is_understood_in_one_run(
+    house: House, stub: StubServer
+) -> None:
+    """Lessons are no failures: more of them than a model has tries."""
+    back = ("reasoning_back:hm", "content_not_null", "content_not_empty", "no_field:top_p")
+    optional = ("no_field:stream_options", "no_field:temperature", "no_field:seed")
+    told = await play(
+        house,
+        stub,
+        stream(chunk(reasoning="hm"), read_file(), chunk("stop"), "[DONE]", guards=optional),
+        saying("Done.", guards=back),
+        options={"temperature": 1, "seed": 2, "top_p": 1},
+    )
+    assert (told.task.final_answer, told.requests) == ("Done.", 9)
+    assert (await ModelProfile.objects.aget()).quirks == {
+        "empty_content": "…",
+        "reasoning_field": "reasoning_content",
+        "dropped": ["stream_options", "temperature", "seed", "top_p"],
+    }
+
+
 @pytest.mark.parametrize(
     "broken",
     [
