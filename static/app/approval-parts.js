@@ -2,6 +2,7 @@
 import { button, glyph, h, svg } from "./dom.js";
 import { diffView } from "./diff.js";
 import { argumentsView } from "./calls.js";
+import { approveWord, reachOf, rejectWord } from "./scope.js";
 import { decisionTitle } from "./sentences.js";
 import { moment, time, t } from "./text.js";
 
@@ -74,7 +75,7 @@ function whyOf({ approval, phase, refusal }, open) {
   if (approval.kind === "question") return questionWhy(approval, who);
   return (
     {
-      approved: t("{who} approved it.", { who }),
+      approved: reachOf(approval) ? t("{who} approved it {reach}.", { who, reach: reachOf(approval) }) : t("{who} approved it.", { who }),
       rejected: approval.comment ? t("{who} rejected it: “{comment}”. Nothing was done.", { who, comment: approval.comment }) : t("{who} rejected it. Nothing was done.", { who }),
       expired: t("Nobody answered in time, so it was rejected and nothing was done. The agent knows."),
       stale: t("The file changed after you were asked. What you saw is void; the new question shows the change against the file as it is now."),
@@ -155,6 +156,7 @@ export function footOf(card) {
     { class: "appr__body" },
     diff ? evidence(card, diff) : h("div", { class: "appr__sec" }, h("h4", {}, t("Arguments")), argumentsView(card.edited ?? approval.arguments)),
     edit && ctx.canDecide ? editSection(card) : null,
+    ctx.canDecide && card.scope ? card.scope.node : null,
     ctx.canDecide ? commentOf(card) : null,
     doOf(card),
   );
@@ -205,6 +207,7 @@ function buttonsOf(card) {
     { class: "appr__do" },
     buttons(card),
     h("p", { class: "hint" }, card.busy ? t("Sending…") : askedWords(approval)),
+    approval.expires_at ? button(t("More time"), { icon: "hour", kind: "btn--quiet btn--small", disabled: card.busy, onclick: () => card.snooze() }) : null,
   );
 }
 
@@ -223,8 +226,9 @@ function act(label, kind, letter, card, decision, more) {
 
 function callButtons(card) {
   if (card.approval.can_approve === false) return [h("p", { class: "hint" }, t("You may reject this; somebody else has to approve it.")), act(t("Reject"), "btn--no", "r", card, "reject")];
-  const label = { edited: t("Preview the edited call"), previewed: t("Approve the edited call once") }[card.phase] ?? t("Approve once");
-  return [act(label, "btn--go", "a", card, "approve"), act(t("Reject"), "btn--no", "r", card, "reject")];
+  const scope = card.scope?.value() ?? "once";
+  const label = card.phase === "edited" ? t("Preview the edited call") : approveWord(scope, card.phase === "previewed");
+  return [act(label, "btn--go", "a", card, "approve"), act(rejectWord(scope), "btn--no", "r", card, "reject")];
 }
 
 function unknownButtons(card) {

@@ -5,7 +5,8 @@ import { bodyOf, footOf, headOf, refreshFoot } from "./approval-parts.js";
 import { h, replace } from "./dom.js";
 import { editForm } from "./edit.js";
 import { answerForm } from "./question.js";
-import { clock, t } from "./text.js";
+import { scopeChoice } from "./scope.js";
+import { clock, time, t } from "./text.js";
 
 const TOO_EARLY_MS = 400; // a key that was meant for something else
 
@@ -14,8 +15,10 @@ export function approvalCard(first, ctx) {
   const node = h("section", { class: "appr", id: `approval-${first.id}`, tabindex: "-1", "aria-labelledby": `appr-t-${first.id}` });
   const card = { node, ctx, approval: first, phase: "asked", born: performance.now(), edit: null, edited: null, shown: null, spoken: new Set() };
   card.comment = h("input", { id: `appr-c-${first.id}`, class: "appr__comment", autocomplete: "off", maxlength: "10000", placeholder: t("For example: keep last year’s figures as a footnote") });
+  card.scope = scopeChoice(first, () => refreshFoot(card));
   card.decide = (decision, more) => decide(card, decision, more);
   card.preview = () => preview(card);
+  card.snooze = () => snooze(card);
   card.question = first.kind === "question" ? answerForm(first.id, first.arguments?.options ?? []) : null;
   if (first.kind === "call" && first.arguments) {
     card.edit = editForm(first.arguments, { onEdit: (dirty) => edited(card, dirty), onPreview: card.preview });
@@ -52,6 +55,7 @@ function edited(card, dirty) {
   card.phase = stage;
   card.edited = null;
   card.shown = null;
+  card.scope?.show(card.approval.standing);
   refreshFoot(card);
 }
 
@@ -62,6 +66,7 @@ async function preview(card) {
     const shown = await post(`/api/approvals/${card.approval.id}/preview`, { edited_arguments: read.value });
     card.edited = read.value;
     card.shown = shown;
+    card.scope?.show(shown.standing);
     card.phase = "previewed";
     card.ctx.announce(t("This is what the edited call would change."));
   });
@@ -77,6 +82,7 @@ async function decide(card, decision, { answer } = {}) {
   if (comment) body.comment = comment;
   if (answer) body.answer = answer;
   if (said) body[decision === "approve" ? "answer" : "comment"] = said;
+  if (card.scope && card.scope.value() !== "once") body.scope = card.scope.value();
   if (decision === "approve" && card.phase === "previewed") body.edited_arguments = card.edited;
   return locked(card, async () => {
     const { approval } = await post(`/api/approvals/${card.approval.id}/resolve`, body);
@@ -88,6 +94,15 @@ async function decide(card, decision, { answer } = {}) {
     card.phase = "over";
     card.mine = true;
     card.ctx.onDecided(card.approval, card.node);
+  });
+}
+
+/** It waits as long again, from now on. */
+function snooze(card) {
+  return locked(card, async () => {
+    const { approval } = await post(`/api/approvals/${card.approval.id}/snooze`, {});
+    card.approval = { ...card.approval, expires_at: approval.expires_at };
+    card.ctx.announce(t("It waits until {time} now.", { time: time(approval.expires_at) }));
   });
 }
 

@@ -6,6 +6,7 @@ import { attention } from "./attention.js";
 import { alarm, announce, begin, keys, openCards, prefs, showCard, toast } from "./chrome.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { batchable, soonest, together } from "./model.js";
+import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { sessionList } from "./sessions.js";
 import { clock, cut, day, midnight, n, t } from "./text.js";
@@ -109,7 +110,7 @@ function decidedWords(approval) {
   if (approval.status === "stale") return t("The file changed; it was asked again");
   if (approval.status === "cancelled") return t("The task ended before anybody decided");
   const did = didWords(approval, who);
-  return [did, approval.edited_arguments ? t("with an edit") : "", approval.comment ? `“${approval.comment}”` : ""].filter(Boolean).join(", ");
+  return [did, reachOf(approval), approval.edited_arguments ? t("with an edit") : "", approval.comment ? `“${approval.comment}”` : ""].filter(Boolean).join(", ");
 }
 
 function didWords({ kind, status, answer }, who) {

@@ -3,6 +3,7 @@ import { all, api, post } from "./api.js";
 import { attention } from "./attention.js";
 import { begin, confirmed, copied, keys, openCards, prefs, toast } from "./chrome.js";
 import { button, h, replace } from "./dom.js";
+import { ruleList } from "./rules.js";
 import { sessionList } from "./sessions.js";
 import { day, t } from "./text.js";
 
@@ -107,3 +108,4 @@ function failed(error) {
 }
 
 load();
+ruleList({ rows: $("rules-rows"), table: $("rules-table"), none: $("rules-none") }, { workspaces: boot.workspaces, failed });

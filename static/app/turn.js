@@ -6,6 +6,7 @@ import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { endingView } from "./endings.js";
 import { placeInLine } from "./line.js";
 import { callsOf, coveredBy, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
+import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { cut, money, n, number, seconds, short, time, t } from "./text.js";
 
@@ -266,7 +267,7 @@ function decidedLine(approval, ctx) {
   const did = didWords(approval, who);
   const edited = approval.edited_arguments ? t("with an edit") : "";
   const answer = approval.kind === "question" && approval.answer ? `“${cut(approval.answer, 300)}”` : "";
-  const meta = [answer, approval.resolved_at ? time(approval.resolved_at) : "", edited, approval.comment ? `“${cut(approval.comment, 300)}”` : ""].filter(Boolean).join(", ");
+  const meta = [answer, reachOf(approval), approval.resolved_at ? time(approval.resolved_at) : "", edited, approval.comment ? `“${cut(approval.comment, 300)}”` : ""].filter(Boolean).join(", ");
   const card = approvalCard(approval, ctx);
   card.end();
   return h(

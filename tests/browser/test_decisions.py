@@ -167,6 +167,42 @@ def test_keys_decide_only_in_the_card_and_not_in_a_field(
     expect(page.locator(".turn")).to_have_attribute("data-state", "done")
 
 
+def test_an_answer_for_the_session_is_a_rule_that_can_be_withdrawn(
+    window: Watched, model: Model, site: Site
+) -> None:
+    write = Call("write_file", path="ruled.md", content="one\n")
+    again = Call("write_file", path="ruled.md", content="two\n")
+    model.script("ruled", [write], [again], ["Both written."])
+    window.ask("[ruled] write it")
+    page = window.page
+    card = page.locator(".appr[data-open]")
+    expect(card.locator(".appr__scope .hint")).to_contain_text("Exactly this call")
+    card.get_by_label("This session").check()
+    expect(card.locator(".appr__scope .hint")).to_contain_text("Rule: write_file on ruled.md.")
+    card.get_by_role("button", name="Approve for this session").click()
+    expect(page.locator(".turn")).to_have_attribute("data-state", "done")
+    expect(page.locator(".turn")).to_contain_text("You approved: Create ruled.md for this session")
+    assert (site.workspace / "ruled.md").read_text() == "two\n"
+
+    page = window.open("/settings")
+    rule = page.locator("#rules-rows tr", has_text="write_file on ruled.md")
+    expect(rule).to_contain_text("one session")
+    rule.get_by_role("button", name="Withdraw").click()
+    page.locator("#ask").get_by_role("button", name="Withdraw").click()
+    expect(rule).to_have_count(0)
+    assert site.api("GET", "/api/rules")["items"] == []
+
+
+@pytest.mark.long
+def test_more_time_is_a_press_away(window: Watched, model: Model, site: Site) -> None:
+    card = ask_to_write(window, model, "snooze")
+    before = pending(site, task_of(window))["expires_at"]
+    card.get_by_role("button", name="More time").click()
+    expect(card.locator("[data-left]")).to_contain_text("left")
+    assert pending(site, task_of(window))["expires_at"] > before
+    card.get_by_role("button", name="Reject").click()
+
+
 def test_a_question_is_answered_on_its_card(window: Watched, model: Model, site: Site) -> None:
     ask = Call("ask_user", question="Which <b>year</b>?", options=["2025", "Since 2026"])
     model.script("question", [ask], ["Done."])
