@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from agent.errors import ProviderIncomplete, ProviderRefused
@@ -52,6 +53,7 @@ class Assembler:
         input_chars: int = 0,
         think_open: bool = False,
         scrub: Scrubber = NO_KEY,
+        tools: frozenset[str] = frozenset(),
     ) -> None:
         self._step = step
         self._new_block_id = new_block_id
@@ -61,7 +63,7 @@ class Assembler:
         self._thinking = ThinkSplitter(inside=think_open)
         self._growing = Growth(), Growth()
         """Of the answer and of the reasoning."""
-        self._calls = CallTable(new_block_id)
+        self._calls = CallTable(new_block_id, tools)
         self._streams: dict[str, Outgoing] = {}
         """Every block by its id, in the order in which they were opened."""
         self._dirty: dict[str, Outgoing] = {}
@@ -108,7 +110,8 @@ class Assembler:
         """Take the payloads of one network read."""
         for payload in payloads:
             if self.done:
-                break
+                self._late(payload)
+                continue
             chunk = decode(payload)
             if chunk is not None:
                 self._chunk(chunk)
@@ -119,6 +122,13 @@ class Assembler:
             else:
                 self._other(payload)
         return self._drain()
+
+    def _late(self, payload: bytes) -> None:
+        """Behind `[DONE]` only usage counts."""
+        with suppress(ProviderIncomplete):
+            chunk = decode(payload)
+            if chunk is not None and chunk.usage:
+                self._used(chunk.usage)
 
     def _other(self, payload: bytes) -> None:
         """Text instead of a chunk: a sign of life, or how the server says that it failed."""

@@ -69,8 +69,12 @@ class OpenCall:
 class CallTable:
     """Every call of one reply, in the order in which they were opened."""
 
-    def __init__(self, new_block_id: Callable[[], str]) -> None:
+    def __init__(
+        self, new_block_id: Callable[[], str], tools: frozenset[str] = frozenset()
+    ) -> None:
         self._new_block_id = new_block_id
+        self._tools = tools
+        """The names that the model was told."""
         self.calls: list[OpenCall] = []
         self._by_index: dict[int, OpenCall] = {}
         self._scans = 512
@@ -114,7 +118,8 @@ class CallTable:
         if not name or not call.name:
             return other_id and bool(new.strip()) and self._complete(call)
         if call.blank:
-            return _differs_while_blank(call, entry, name)
+            in_pieces = name not in self._tools and call.name + name in self._tools
+            return not in_pieces and _differs_while_blank(call, entry, name)
         if name != call.name or (other_id and new.lstrip()[:1] == "{"):
             return True
         return self._complete(call)

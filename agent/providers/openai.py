@@ -106,6 +106,7 @@ class OpenAIProvider:
             input_chars=len(content),
             think_open=self.quirks.think_open,
             scrub=self._scrub,
+            tools=frozenset(tool.name for tool in request.tools),
         )
         async with self._response(content) as response:
             if not response.is_success:

@@ -157,6 +157,23 @@ FAULTS = [
         calls=[READ],
     ),
     Fault(
+        source="microsoft/semantic-kernel#9601: a name in pieces, its type with each",
+        stream=calling(
+            entry("", "read_", index=0, id="x", type="function"),
+            entry("", "file", index=0, type="function"),
+            entry(ARGUMENTS, index=0, type="function"),
+        ),
+        calls=[READ],
+    ),
+    Fault(
+        source="kin of microsoft/semantic-kernel#9601: two names that are no pieces",
+        stream=calling(
+            entry("", "list_files", index=0, type="function"),
+            entry(ARGUMENTS, "read_file", index=0, type="function"),
+        ),
+        calls=[("list_files", {}), READ],
+    ),
+    Fault(
         source="BerriAI/litellm#16188: parallel calls of one id, written side by side",
         stream=[
             chunk(
@@ -513,6 +530,14 @@ FAULTS = [
         usage=(3, 1),
     ),
     Fault(
+        source="kin of router-for-me/CLIProxyAPI#3221: usage behind the end",
+        stream=b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+        b'data: {"choices":[{"delta":{"content":"b"}}],"usage":{"prompt_tokens":3,'
+        b'"completion_tokens":1}}\n\ndata: {"broken\n\n',
+        text="a",
+        usage=(3, 1),
+    ),
+    Fault(
         source="zed-industries/zed#62983: counts inside it are null",
         stream=[
             *saying("a"),
@@ -605,7 +630,8 @@ FAULTS = [
 def read(body: bytes, cuts: int, **options: Any) -> tuple[Assembler, Reply]:
     """The body in pieces of `cuts` bytes."""
     numbers = itertools.count(1)
-    assembler = Assembler(1, lambda: f"b{next(numbers)}", **options)
+    tools = frozenset({"read_file", "list_files"})
+    assembler = Assembler(1, lambda: f"b{next(numbers)}", tools=tools, **options)
     reader = BodyReader(assembler)
     for start in range(0, len(body), cuts):
         reader.feed(body[start : start + cuts])

@@ -208,7 +208,7 @@ def same_for_any_cut(body: bytes, cuts: set[int], think_open: bool) -> None:
 
 
 @given(BODIES, st.sets(st.integers(0, 5000), max_size=8), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_any_body_is_one_reply_or_one_error_however_it_is_cut(
     body: bytes, cuts: set[int], think_open: bool
 ) -> None:
@@ -218,6 +218,6 @@ def test_any_body_is_one_reply_or_one_error_however_it_is_cut(
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @given(BODIES, st.sets(st.integers(0, 5000), max_size=8), st.booleans())
-@settings(max_examples=5000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_for_long(body: bytes, cuts: set[int], think_open: bool) -> None:
     same_for_any_cut(body, cuts, think_open)
