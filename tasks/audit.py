@@ -16,6 +16,7 @@ the hex text of the entry before, 64 zeros for the first.
 from __future__ import annotations
 
 import hmac
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -193,6 +194,12 @@ def ended(chain: AuditChain, last_sequence: int, last_hash: str) -> AuditChain:
 
 def _broken(chain: AuditChain, problem: str) -> AuditChain:
     return AuditChain(sequence=chain.sequence, hash=chain.hash, problem=problem)
+
+
+def values_of(entry: AuditEntry, *names: str) -> tuple[Any, ...]:
+    """Values of its `after`."""
+    after = json.loads(entry.details)["after"]
+    return tuple(after.get(name) for name in names)
 
 
 def moment_text(at: datetime | None) -> str | None:

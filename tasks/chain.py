@@ -10,7 +10,7 @@ import uuid
 from typing import NamedTuple
 
 from tasks import events
-from tasks.models import Task
+from tasks.models import Task, Tombstone
 
 
 class Chain(NamedTuple):
@@ -31,8 +31,9 @@ class Head(NamedTuple):
 
 
 def verify_task(task_id: uuid.UUID) -> Chain:
-    """Follow the chain to its head. An append may move the head meanwhile: then a little further."""
-    chain = Chain()
+    """Follow the chain to its head, from the tombstone where events were pruned. An append may move
+    the head meanwhile: then a little further."""
+    chain = _begins(task_id)
     while True:
         head = Head(*Task.objects.values_list(*Head._fields).get(pk=task_id))
         before = chain.sequence
@@ -42,6 +43,11 @@ def verify_task(task_id: uuid.UUID) -> Chain:
                 return chain
         if chain.sequence == before:
             return compare(chain, head)
+
+
+def _begins(task_id: uuid.UUID) -> Chain:
+    stone = Tombstone.objects.filter(task_id=task_id).values_list("sequence", "hash").first()
+    return Chain() if stone is None else Chain(*stone)
 
 
 def follow(chain: Chain, row: events.Row, session_id: str) -> Chain:

@@ -288,6 +288,11 @@ def _publish(rows: Sequence[Row]) -> None:
         hub.committed_from_thread([frame(row) for row in rows])
 
 
+def forget(task_id: str | uuid.UUID) -> None:
+    """Inside a command of `tasks.pruning`, which leaves a tombstone."""
+    TaskEvent.objects.filter(task_id=task_id).delete()
+
+
 # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
 _COLUMNS = tuple(Row.__struct_fields__)

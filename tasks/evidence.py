@@ -15,7 +15,7 @@ import msgspec
 
 from tasks.canonical import canonical_json
 from tasks.events import wire_time
-from tasks.models import Approval, AuditEntry, Task, TaskEvent
+from tasks.models import Approval, AuditEntry, Task, TaskEvent, Tombstone
 
 KINDS = ("approval_required", "approval_updated", "approval_resolved")
 CLOCKS = timedelta(seconds=1)
@@ -40,7 +40,10 @@ _UNANSWERED: dict[str, Any] = {
 
 
 def problems(task_id: uuid.UUID) -> list[str]:
-    """A sentence for each approval whose row differs from the log. Beside a working server, too."""
+    """A sentence for each approval whose row differs from the log. Beside a working server, too.
+    Of a task whose events were pruned nothing can be said any more."""
+    if Tombstone.objects.filter(task_id=task_id).exists():
+        return []
     while True:
         before = _last_sequence(task_id)
         told, rows = _told(task_id), _rows(task_id)

@@ -361,6 +361,26 @@ class TaskEvent(models.Model):
         return f"{self.sequence} {self.type}"
 
 
+class Tombstone(models.Model):
+    """What stands where the events of a task were: how many, and the head of their chain. The audit
+    has the same numbers in its own chain."""
+
+    task = models.OneToOneField(Task, on_delete=models.PROTECT, related_name="tombstone")
+    sequence = models.BigIntegerField()
+    """Of the last event that is gone; all before it are gone as well."""
+    hash = models.CharField(max_length=64)
+    """That event's hash."""
+    erased = models.BooleanField(default=False)
+    """The words are gone, too: goal, answer and what approvals were about."""
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.sequence} events of {self.task_id}"
+
+
 class ModelUsage(models.Model):
     """What one task used of one model on one day; kept beside the log by `tasks.usage`."""
 

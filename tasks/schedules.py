@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -38,6 +38,8 @@ from tasks.writer import writer
 logger = logging.getLogger(__name__)
 
 MAX_LINE = 100
+TICKS_KEPT = timedelta(days=90)
+"""What came of older due times is forgotten with the next one; their tasks stay."""
 FIELDS = ("minute", "hour", "day of month", "month", "day of week")
 _LARGEST = (59, 23, 31, 12, 7)
 PREVIEWED = 3
@@ -194,6 +196,8 @@ def _claim(schedule_id: UUID, now: datetime) -> None:
         _pause(schedule, reason)
         return
     Schedule.objects.filter(pk=schedule.pk).update(next_due_at=following)
+    past = ScheduleTick.objects.filter(schedule=schedule, due_at__lt=now - TICKS_KEPT)
+    past.exclude(outcome=ScheduleTick.Outcome.CLAIMED).delete()
     try:
         with transaction.atomic():
             ScheduleTick.objects.create(schedule=schedule, due_at=due)

@@ -9,7 +9,7 @@ these in a thread or a command, never on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -18,7 +18,16 @@ from uuid import UUID
 import msgspec
 
 from agent.entries import Place
-from agent.events import TERMINAL_TYPES, ContextCompacted
+from agent.events import (
+    TERMINAL_TYPES,
+    AgentCompleted,
+    AssistantMessageAdded,
+    ContextCompacted,
+    StoredEvent,
+    TaskCancelled,
+    TaskCompleted,
+    TaskCreated,
+)
 from agent.transcript import Transcript
 from tasks import events
 from tasks.events import Row
@@ -100,7 +109,10 @@ def transcript_of(task: Task) -> Transcript:
         transcript.summarize(summary, 0)
     transcript.begins_late = summary is not None
     seconds = 0.0
+    pruned = _pruned(history.links)
     for link in history.links:
+        for remembered in _remembered(pruned.get(link.task_id)):
+            transcript.apply(remembered)
         meter = WorkingTime()
         for row in meter.watch(rows_of(link)):
             if summary is not None and within and row.sequence > summary.to_sequence:
@@ -112,6 +124,22 @@ def transcript_of(task: Task) -> Transcript:
         seconds = meter.seconds
     transcript.spent.seconds = seconds
     return transcript
+
+
+def _pruned(links: Sequence[Link]) -> dict[UUID, Task]:
+    ids = [link.task_id for link in links]
+    return {task.pk: task for task in Task.objects.filter(pk__in=ids, tombstone__isnull=False)}
+
+
+def _remembered(task: Task | None) -> list[StoredEvent]:
+    """Of a task whose events were pruned: what was asked and answered, which its row still says."""
+    if task is None or not task.goal:
+        return []
+    born = TaskCreated(goal=task.goal, session_id=str(task.session_id), trigger=task.trigger)
+    if not task.final_answer:
+        return [born, TaskCancelled(by="")]
+    said = AssistantMessageAdded(step=1, block_id=f"pruned-{task.pk}", text=task.final_answer)
+    return [born, said, AgentCompleted(final_answer=task.final_answer), TaskCompleted()]
 
 
 def of_task_alone(task_id: UUID) -> Transcript:

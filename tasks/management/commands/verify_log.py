@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db.models import Count, Max, Min
+from django.db.models import BigIntegerField, Count, Max, Min, OuterRef, Subquery, Sum
+from django.db.models.functions import Coalesce
 
-from tasks import audit, evidence
+from tasks import audit, evidence, pruning
 from tasks.chain import Chain, verify_task
-from tasks.models import Session, Task, TaskEvent
+from tasks.models import Session, Task, TaskEvent, Tombstone
 
 CHUNK = 2000
 
@@ -72,11 +73,22 @@ class Command(BaseCommand):
         if log.problem:
             broken += 1
             self.stdout.write(f"audit: {log.problem}")
+        for task_id in pruning.unexplained():
+            broken += 1
+            self.stdout.write(f"task {task_id}: the audit does not say that it was pruned")
+        self._say_pruned()
         self.stdout.write(f"audit: {log.sequence} entries, head {log.hash or '-'}")
         self.stdout.write(f"{tasks} tasks, {count} events, {broken} broken")
         self.stdout.write(f"root {root.hexdigest()}")
         if broken:
             raise CommandError("The log is broken.")
+
+    def _say_pruned(self) -> None:
+        pruned = Tombstone.objects.aggregate(tasks=Count("pk"), events=Sum("sequence"))
+        if pruned["tasks"]:
+            self.stdout.write(
+                f"of these {pruned['events']} events of {pruned['tasks']} tasks pruned"
+            )
 
 
 def _wrong(task_id: uuid.UUID, chain: Chain) -> list[str]:
@@ -85,17 +97,24 @@ def _wrong(task_id: uuid.UUID, chain: Chain) -> list[str]:
 
 
 def broken_sessions() -> Iterator[tuple[uuid.UUID, str]]:
-    """One statement, hence one moment: an append cannot come in between."""
+    """Positions without gaps, but for those of events that were pruned. One statement, hence one
+    moment: an append cannot come in between."""
+    stones = Tombstone.objects.filter(task__session=OuterRef("pk")).order_by()
+    pruned = stones.values("task__session").annotate(all=Sum("sequence")).values("all")
     found = (
         Session.objects.order_by("pk")
-        .values_list("pk", "last_position")
+        .annotate(pruned=Coalesce(Subquery(pruned), 0, output_field=BigIntegerField()))
+        .values_list("pk", "last_position", "pruned")
         .annotate(
             count=Count("events"), first=Min("events__position"), last=Max("events__position")
         )
     )
-    for session_id, last_position, count, first, last in found.iterator(CHUNK):
-        if count != last_position or (count and (first, last) != (1, count)):
+    for session_id, last_position, gone, count, first, last in found.iterator(CHUNK):
+        in_a_row = gone or not count or (first, last) == (1, count)
+        if count + gone != last_position or not in_a_row:
             yield session_id, f"position {_first_gap(session_id)} is missing, or behind its end"
+        elif count and last > last_position:
+            yield session_id, f"position {last} is behind its end"
 
 
 def _first_gap(session_id: uuid.UUID) -> int:
