@@ -77,6 +77,7 @@ def test_the_list_of_tools_is_closed_and_every_effect_has_a_preview():
         "search_files",
         "write_file",
         "edit_file",
+        "ask_user",
     ]
     for tool in tools:
         asked = (

@@ -142,7 +142,7 @@ async def test_an_answer_is_given_once(house: House, alice: Person, bob: Person)
     for body in (
         {},
         {"decision": "yes"},
-        {"decision": "approve", "scope": "always"},
+        {"decision": "approve", "scope": "everywhere"},
         {"decision": "approve", "answer": "done"},
         {"decision": "reject", "edited_arguments": card["arguments"]},
         {"decision": "approve", "comment": 5},
