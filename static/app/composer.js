@@ -1,9 +1,9 @@
 // Where people write: a goal, something for the next step, or what comes afterwards. A draft is never lost: it is kept
 // in this browser until the server has said that it has it, and a send that failed may be pressed again safely.
 import { post } from "./api.js";
-import { h, iconButton, reconcile } from "./dom.js";
+import { h, iconButton, reconcile, say } from "./dom.js";
 import { currentTask, pendingOf, queuedTasks, unread } from "./model.js";
-import { t } from "./text.js";
+import { number, t } from "./text.js";
 
 /** `parts`: {form, text, when, stop, send, problem, queue}; `ctx`: {session, workspace(), model(), onSent(created), announce}. */
 export function composer(parts, ctx) {
@@ -120,16 +120,18 @@ export function composer(parts, ctx) {
   function drawQueue(next, task) {
     if (!parts.queue) return;
     const steered = task ? unread(task).map((said) => ({ id: said.id, tag: t("Next step"), text: said.text })) : [];
-    const later = queuedTasks(next).map((queued) => ({ id: queued.id, tag: t("Afterwards"), text: queued.goal, task: queued }));
+    const later = queuedTasks(next).map((queued, index) => ({ id: queued.id, tag: t("Afterwards, no. {n}", { n: number(index + 1) }), text: queued.goal, task: queued }));
     const items = [...steered, ...later];
     parts.queue.hidden = items.length === 0;
     reconcile(parts.queue, items, (item) => item.id, queueRow);
   }
 
-  function queueRow({ tag, text: words, task }) {
+  function queueRow({ tag: first, text: words, task }) {
+    const tag = h("span", { class: "tag" }, first);
     const edit = iconButton("pencil", t("Edit queued message"), { kind: "btn--quiet btn--small", onclick: () => take(task, true) });
     const remove = iconButton("cross", t("Remove queued message"), { kind: "btn--quiet btn--small", onclick: () => take(task, false) });
-    return { node: h("li", {}, h("span", { class: "tag" }, tag), h("p", {}, words), h("span", { class: "btn-row" }, task ? [edit, remove] : null)) };
+    const node = h("li", {}, tag, h("p", {}, words), h("span", { class: "btn-row" }, task ? [edit, remove] : null));
+    return { node, update: (item) => say(tag, item.tag) };
   }
 
   async function take(task, edit) {

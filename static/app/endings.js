@@ -3,6 +3,7 @@ import { button, glyph, h } from "./dom.js";
 import { clock, money, n, number, short, time, t } from "./text.js";
 
 export function endingView(task, ctx) {
+  if (task.status === "queued") return h("div", { class: "entry entry--bare" }, h("p", { class: "entry__at" }), h("p", { class: "small muted" }, t("Queued. It begins as soon as a place is free.")));
   if (!task.ended || task.status === "completed") return task.status === "completed" ? (cutOff(task) ?? plainAnswer(task)) : null;
   const made = { failed, cancelled, budget_exceeded: budget }[task.status](task, ctx);
   return h("div", { class: "entry entry--bare" }, h("p", { class: "entry__at" }), h("div", {}, made));

@@ -75,7 +75,7 @@ def test_what_is_queued_and_steered_is_shown(window: Watched, model: Model) -> N
     page.locator("#when label", has_text="Afterwards").click()
     page.locator("#say").fill("[queue] second")
     page.keyboard.press("Enter")
-    expect(page.locator("#queue li")).to_have_text(re.compile(r"Afterwards\[queue\] second"))
+    expect(page.locator("#queue li")).to_have_text(re.compile(r"Afterwards, no. 1\[queue\] second"))
     page.locator("#when label", has_text="Next step").click()
     page.locator("#say").fill("mind the gap")
     page.keyboard.press("Enter")
