@@ -63,6 +63,7 @@ function conversation() {
     session: session.id,
     state: () => store.state,
     onEvents: (events) => store.apply(events) && line.settle(),
+    onLog: (events, end) => store.applyLog(events, end) && line.settle(),
     onLine: lineBanner($("line"), () => line.retry()),
   });
   const ctx = context(store);

@@ -4,7 +4,8 @@
 //    what comes too early only tells how far the log reaches (`reach`); whoever drives re-reads from `position`.
 // 2. A live frame adds to an open block or to a running call and to nothing else: never to what is stored, has
 //    ended, or was dropped. So whatever was cut, repeated or lost, the state ends as the plain log would make it.
-// 3. What did not change is the same object as before, so that a view can compare by identity.
+// 3. Only the log itself can say that events are gone for good (they were pruned): then `skipTo` passes over them.
+// 4. What did not change is the same object as before, so that a view can compare by identity.
 import { LIVE, STORED, closeSpan, created, dropOpen, own } from "./reducer-task.js";
 
 export const TERMINAL = Object.freeze({
@@ -24,7 +25,7 @@ const ENDS_BLOCKS = new Set([
 ]);
 
 export function initial(session) {
-  return { session, position: 0, reach: 0, tasks: {}, order: [] };
+  return { session, position: 0, reach: 0, gone: false, tasks: {}, order: [] };
 }
 
 export function reduce(state, event) {
@@ -34,6 +35,16 @@ export function reduce(state, event) {
 
 export function reduceAll(state, events) {
   return events.reduce(reduce, state);
+}
+
+/** A page of the log, read behind what was applied: what is missing between its events is gone. */
+export function reduceLog(state, events) {
+  return events.reduce((before, event) => reduce(skipTo(before, event.position - 1), event), state);
+}
+
+/** There is nothing up to this position that is not applied. */
+export function skipTo(state, position) {
+  return position > state.position ? { ...state, position, reach: Math.max(state.reach, position), gone: true } : state;
 }
 
 /** The log is known to reach further than what was applied. */

@@ -1,5 +1,5 @@
 // The state of one session and who draws it: events are applied at once, drawing happens once per frame.
-import { initial, reduceAll } from "./reducer.js";
+import { initial, reduceAll, reduceLog, skipTo } from "./reducer.js";
 
 const HIDDEN_MS = 250; // no frames are drawn while the page is hidden, but its title still counts
 
@@ -14,7 +14,15 @@ export class Store {
   }
 
   apply(events) {
-    const next = reduceAll(this.state, events);
+    return this.#become(reduceAll(this.state, events));
+  }
+
+  /** A page read from the log; `end`: how far the log reached when its last page was asked for. */
+  applyLog(events, end) {
+    return this.#become(skipTo(reduceLog(this.state, events), end));
+  }
+
+  #become(next) {
     if (next === this.state) return false;
     this.state = next;
     this.schedule();

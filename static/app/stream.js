@@ -6,7 +6,7 @@
 //    missing, and every 15 s while a task is open.
 // 3. With no open task it closes after 30 s and makes no request until somebody wakes it.
 //
-// What it learns it gives to `onEvents`; how the line stands to `onLine` ({state, at, again}).
+// What it hears it gives to `onEvents`, what it reads in the log to `onLog` (store.js); how the line stands to `onLine` ({state, at, again}).
 import { get } from "./api.js";
 import { behind, openTasks } from "./reducer.js";
 
@@ -34,10 +34,11 @@ export class Line {
   #heard = false;
 
   /** `state()`: what was applied so far (reducer.js). */
-  constructor({ session, state, onEvents, onLine }) {
+  constructor({ session, state, onEvents, onLog, onLine }) {
     this.session = session;
     this.state = state;
     this.onEvents = onEvents;
+    this.onLog = onLog;
     this.onLine = onLine;
     document.addEventListener("visibilitychange", () => document.hidden || this.#look());
     addEventListener("online", () => this.retry());
@@ -84,8 +85,9 @@ export class Line {
     try {
       let after = this.state().position;
       for (;;) {
+        const reach = this.state().reach;
         const page = await get(`/api/sessions/${this.session}/events?render=html&limit=${PAGE}&after=${after}`);
-        if (page.items.length) this.onEvents(page.items);
+        this.onLog(page.items, page.next ? 0 : reach);
         if (!page.next) return;
         after = page.next;
       }

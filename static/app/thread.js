@@ -13,9 +13,12 @@ const HAND_MS = 800; // a scroll within this time of a wheel, key or touch is th
 export function threadView(parts, ctx) {
   const rows = new WeakMap();
   const scroll = follower(parts.jump);
+  const gone = h("p", { class: "hint thread__gone", hidden: true }, t("Older events are no longer kept on this server."));
+  parts.thread.before(gone);
   const shown = new Set(); // decisions that were on the page before
 
   function draw(state) {
+    gone.hidden = !state.gone;
     const hidden = new Set(queuedTasks(state).map((task) => task.id));
     const tasks = state.order.filter((id) => !hidden.has(id)).map((id) => state.tasks[id]);
     reconcile(parts.thread, tasks.map((task, index) => row(task, index + 1)), ({ task }) => task.id, (item) => turnView(item, ctx));

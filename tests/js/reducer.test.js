@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { behind, initial, openTasks, reduce, reduceAll } from "../../static/app/reducer.js";
+import { behind, initial, openTasks, reduce, reduceAll, reduceLog, skipTo } from "../../static/app/reducer.js";
 import { codePoints, stepOf } from "../../static/app/reducer-task.js";
 import { World, random } from "./world.js";
 
@@ -163,4 +163,19 @@ test("ten thousand events are reduced in one go", () => {
   const world = new World(3).session_of(600);
   assert.ok(world.log.length > 10_000, String(world.log.length));
   assert.equal(plain(world).position, world.log.length);
+});
+
+test("events that were pruned are passed over, but only when the log itself says so", () => {
+  const world = new World(3).session_of(3);
+  const second = world.log.findIndex((event) => event.type === "task_created" && event.position > 1);
+  const left = world.log.slice(second);
+  const heard = reduceAll(initial(world.session), left);
+  assert.deepEqual([heard.position, heard.order.length, behind(heard)], [0, 0, true]);
+  const read = reduceLog(heard, left);
+  assert.equal(read.position, world.log.at(-1).position);
+  assert.deepEqual([read.order.length, behind(read), read.gone], [2, false, true]);
+  for (const id of read.order) assert.deepEqual(read.tasks[id], plain(world).tasks[id]);
+  const empty = skipTo(heard, heard.reach);
+  assert.deepEqual([behind(empty), empty.order.length], [false, 0]);
+  assert.equal(skipTo(read, 1), read);
 });
