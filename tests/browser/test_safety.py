@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from agent.text import clean
 from tests.support.browser import Site, Watched
+from tests.support.daphne import manage
 from tests.support.e2e_model import Call, Model
+from tests.support.payloads import NAMES, PAYLOADS
 
-PAYLOADS: list[str] = json.loads((Path(__file__).parent / "data" / "payloads.json").read_text())
-ALL = "\n\n".join(PAYLOADS)
+ALL = clean("\n\n".join(PAYLOADS))
+LISTENER = """
+    addEventListener("securitypolicyviolation", (event) =>
+        console.error("Content Security Policy: " + event.violatedDirective + " " + event.blockedURI));
+"""
+"""What a page tried and its policy forbade is a failure, too: the window's record has it."""
 
 
 def harmless(page: Page) -> None:
@@ -39,13 +45,18 @@ def harmless(page: Page) -> None:
     assert handlers == 0
 
 
-def test_in_goal_answer_reasoning_arguments_and_file_names(
+def test_in_goal_answer_reasoning_arguments_file_names_and_all_names(
     window: Watched, model: Model, site: Site
 ) -> None:
+    """More than a hundred payloads in every place, through the pages, the admin and the exports."""
+    window.context.add_init_script(LISTENER)
     # Payloads split in the middle of tags, as a model streams them.
     pieces = [piece for text in PAYLOADS for piece in (text[:5], text[5:11], text[11:] + "\n\n")]
-    (site.workspace / "evil").mkdir(exist_ok=True)
-    (site.workspace / "evil" / "<img src=x onerror=alert(1)>.md").write_text(ALL)
+    evil = site.workspace / "evil"
+    evil.mkdir(exist_ok=True)
+    for number, name in enumerate(NAMES[:40]):
+        (evil / f"{number} {clean(name)[:60]}".replace("\n", " ")).write_text("x")
+    (evil / "<img src=x onerror=alert(1)>.md").write_text(ALL)
     model.script(
         "xss",
         [
@@ -79,6 +90,51 @@ def test_in_goal_answer_reasoning_arguments_and_file_names(
         "<script>document.title='XSS'</script>"
     )
     expect(page.locator(".md").last).to_contain_text("half")
+    name_everything(site, session)
+    for path in everywhere(site, session):
+        page.goto(window.site.url + path)
+        assert "XSS" not in page.title().replace("document.title='XSS'", ""), path
+    on_paper(window, session)
+
+
+def name_everything(site: Site, session: str) -> None:
+    """Names that people give: of workspaces, sessions, models, tokens, schedules, users."""
+    code = (
+        "from django.contrib.auth.models import User; from tasks.models import *;"
+        "from tests.support.payloads import SHORT; from agent.text import clean;"
+        "user = User.objects.get(username='admin'); space = Workspace.objects.first();"
+        f"Session.objects.filter(pk='{session}').update(title=clean(SHORT[2]));"
+        "User.objects.filter(pk=user.pk).update(first_name=SHORT[0][:140], last_name=SHORT[1][:140]);"
+        "[(Session.objects.create(owner=user, workspace=space, title=text),"
+        " Workspace.objects.create(owner=user, name=text, root='/nonexistent/' + str(number)),"
+        " ApiToken.objects.create(user=user, name=text, prefix='ph_', digest=str(number)),"
+        " Schedule.objects.create(owner=user, workspace=space, name=text, goal=text, cron='0 0 * * *', enabled=False, paused_reason=text),"
+        " ModelProfile.objects.create(name=text, base_url='http://127.0.0.1:9/v1', model=text))"
+        " for number, text in enumerate(dict.fromkeys(map(clean, SHORT)))]"
+    )
+    manage(site.state, "shell", "-v0", "-c", code, env=site.server.env)
+
+
+def everywhere(site: Site, session: str) -> list[str]:
+    task = site.api("GET", f"/api/tasks?session_id={session}")["items"][0]["id"]
+    artifacts = site.api("GET", f"/api/tasks/{task}/artifacts")["items"]
+    kinds = ("task", "session", "workspace", "approval", "artifact", "schedule", "apitoken")
+    lists = [f"/admin/tasks/{kind}/" for kind in (*kinds, "modelprofile", "auditentry")]
+    return [
+        *("/", "/inbox", "/settings", f"/c/{session}"),
+        *(f"/artifacts/{artifact['id']}/view" for artifact in artifacts),
+        *("/admin/", *lists, f"/admin/tasks/task/{task}/change/"),
+        f"/admin/tasks/session/{session}/change/",
+    ]
+
+
+def on_paper(window: Watched, session: str) -> None:
+    """The exported page, opened by itself and without the server's policy."""
+    answer = window.context.request.get(f"{window.site.url}/c/{session}/export.html")
+    page = window.tab()
+    page.set_content(answer.text())
+    assert "XSS" not in page.title().replace("document.title='XSS'", "")
+    assert page.locator("script, iframe, img, svg, object, form, [onerror], [onload]").count() == 0
 
 
 @pytest.mark.long
