@@ -19,7 +19,15 @@ from typing import Any
 from agent.errors import ProviderIncomplete, ProviderRefused
 from agent.events import AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
 from agent.messages import Block, Reasoning, Reply, Text, Usage
-from agent.providers.calls import CUT_OFF, FILTERED, CallTable, OpenCall, finished, scrubbed
+from agent.providers.calls import (
+    CUT_OFF,
+    FILTERED,
+    CallTable,
+    OpenCall,
+    finished,
+    scrubbed,
+)
+from agent.providers.choices import Choices
 from agent.providers.chunks import Call, Choice, Chunk, Part, decode, of_object
 from agent.providers.failures import FILTER, failure, failure_of, is_error, tidy
 from agent.providers.growth import ENOUGH, Growth
@@ -75,10 +83,7 @@ class Assembler:
         self._said = ""
         self._chars = 0
         self._usage: Usage | None = None
-        self._index: int | None = None
-        """Of the choice that is ours."""
-        self._counting = True
-        """Whether servers may still turn out to number chunks where choices have their number."""
+        self._choices = Choices()
         self._head = self._ignored = b""
         self.ended_unopened = False
         """Whether the reply ended a reasoning that nothing had opened."""
@@ -150,6 +155,8 @@ class Assembler:
         for growing, take in zip(self._growing, (self._answer, self._thought), strict=True):
             take(growing.close())
         self._route(self._thinking.close())
+        for entry in () if self._calls.calls else self._choices.calls_beside:
+            self._call(entry)
         rest = [*self._drain(final=True), *self._told_apart()]
         blocks = tuple(self._block(block_id) for block_id in self._streams)
         reason = self.finish_reason or ("tool_calls" if self._calls.calls else "stop")
@@ -166,23 +173,8 @@ class Assembler:
             raise failure_of(chunk.other)
         if chunk.usage:
             self._used(chunk.usage)
-        for choice in chunk.choices or ():
-            if choice.index == self._index:
-                self._counting = False
-                self._choice(choice)
-            elif self._is_ours(choice, chunk):
-                self._choice(choice)
-
-    def _is_ours(self, choice: Choice, chunk: Chunk) -> bool:
-        """The first choice is. We never ask for a second one; some servers send it, and some count
-        their chunks here."""
-        if choice.index is None:
-            return True
-        counted = self._counting and chunk.choices == [choice] and choice.index - 1 == self._index
-        if self._index is None or counted:
-            self._index = choice.index
-            return True
-        return False
+        for choice in self._choices.ours(chunk):
+            self._choice(choice)
 
     def _used(self, usage: dict[str, Any]) -> None:
         found = usage_of(usage)

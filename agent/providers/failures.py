@@ -46,6 +46,12 @@ _TOOLS = re.compile(
     r"|\b(tool|function).?call\w* (is|are) not (supported|enabled))",
     re.IGNORECASE | re.DOTALL,
 )
+_BAD_CALL = re.compile(
+    r"tool_use_failed|failed_generation|malformed_function_call"
+    r"|(failed to|error|cannot) (parse|parsing).{0,20}(tool|function).?call",
+    re.IGNORECASE,
+)
+"""The model wrote a call that its server could not read: the next one may be better."""
 _FILTERED = re.compile(
     r"content.?(management.?)?(policy|filter)|responsibleai|data_inspection_failed|safety system",
     re.IGNORECASE,
@@ -88,6 +94,8 @@ _HINTS = {
     "context_overflow": "The conversation is longer than this model can read.",
     "provider_tools": "Pilothouse works by tool calls: choose a model that has them, or start the "
     "server with them (vLLM: --enable-auto-tool-choice and --tool-call-parser).",
+    "provider_bad_call": "The model wrote a call that its server could not read: try again, or choose "
+    "another model.",
     "provider_filtered": "The provider's content filter stopped it: say it differently, or choose "
     "another model.",
     "provider_refused": "See the server's message; the model profile can change what is sent.",
@@ -100,7 +108,7 @@ def failure(
     """The typed error for what the server `said`; `kind` is its own type and code, if any."""
     wait = retry_after if retry_after is not None else _wait(said)
     code = _code(f"{kind} {said}", kind, status, waits=wait is not None)
-    retryable = code in {"provider_rate_limited", "provider_overloaded"}
+    retryable = code in {"provider_rate_limited", "provider_overloaded", "provider_bad_call"}
     number = f" ({status})" if status else ""
     what = "could not answer" if retryable else "refused the request"
     return (ProviderUnavailable if retryable else ProviderRefused)(
@@ -225,12 +233,8 @@ def _status(body: dict[str, Any]) -> int | None:
 
 
 def _code(words: str, kind: str, status: int | None, *, waits: bool) -> str:
-    about_us = status not in {401, 403}
-    if about_us and _TOOLS.search(words):
-        return "provider_tools"
-    too_long = _OVERFLOW.search(words) and not _OWN_LIMIT.search(words)
-    if about_us and too_long and (status != 429 or "request too large" in words.lower()):
-        return "context_overflow"
+    if status not in {401, 403} and (told := _code_of_request(words, status)):
+        return told
     if status is None:
         return _code_of_words(words, kind)
     if status == 402 or (status == 429 and _is_about_money(words, waits)):
@@ -248,6 +252,18 @@ def _code(words: str, kind: str, status: int | None, *, waits: bool) -> str:
     return {401: "provider_auth", 403: "provider_auth", 404: "provider_model"}.get(
         status, "context_overflow" if status == 413 else "provider_refused"
     )
+
+
+def _code_of_request(words: str, status: int | None) -> str:
+    """What is wrong with what we asked, whatever the status; "" when it is something else."""
+    if _BAD_CALL.search(words):
+        return "provider_bad_call"
+    if _TOOLS.search(words):
+        return "provider_tools"
+    too_long = _OVERFLOW.search(words) and not _OWN_LIMIT.search(words)
+    if too_long and (status != 429 or "request too large" in words.lower()):
+        return "context_overflow"
+    return ""
 
 
 def _is_about_money(words: str, waits: bool) -> bool:

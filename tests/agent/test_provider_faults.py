@@ -211,6 +211,44 @@ FAULTS = [
         finish="tool_calls",
     ),
     Fault(
+        source="HKUDS/nanobot#1481: words in one choice, the call in the next",
+        stream=[
+            {
+                "choices": [
+                    {"index": 0, "message": {"content": "I look."}, "finish_reason": "tool_calls"},
+                    {
+                        "index": 1,
+                        "message": {"tool_calls": [entry(ARGUMENTS, "read_file", id="x")]},
+                        "finish_reason": "tool_calls",
+                    },
+                ]
+            }
+        ],
+        text="I look.",
+        calls=[READ],
+    ),
+    Fault(
+        source="HKUDS/nanobot#1481, streamed",
+        stream=[
+            chunk(content="I "),
+            chunk(content="look."),
+            chunk(None, 1, tool_calls=[entry('{"path":', "read_file", index=0, id="x")]),
+            chunk(None, 1, tool_calls=[entry('"a.txt"}', index=0)]),
+            chunk("tool_calls"),
+        ],
+        text="I look.",
+        calls=[READ],
+    ),
+    Fault(
+        source="lidge-jun/opencodex#361: the arguments once more at the end",
+        stream=calling(
+            entry("", "read_file", index=0, id="x"),
+            entry(ARGUMENTS, index=0),
+            entry(ARGUMENTS, index=0),
+        ),
+        calls=[READ],
+    ),
+    Fault(
         source="RayBytes/ChatMock#114: a second finish reason contradicts the first",
         stream=[
             chunk(content="Let me look."),
@@ -796,6 +834,12 @@ def test_a_full_context_is_recognised_in_any_words(words: str) -> None:
         (400, '"auto" tool choice requires --enable-auto-tool-choice to be set', "provider_tools"),
         (404, "No endpoints found that support tool use.", "provider_tools"),
         (400, "This model does not support parallel tool calls", "provider_refused"),
+        (
+            400,
+            "Failed to call a function. Please adjust your prompt. See 'failed_generation'.",
+            "provider_bad_call",
+        ),
+        (500, "error parsing tool call: raw='{\"a\"' err=unexpected end", "provider_bad_call"),
         (400, "API key not valid. Please pass a valid API key.", "provider_auth"),
         (401, "Incorrect API key provided. Tools are not supported", "provider_auth"),
         (403, "Your context length plan is forbidden", "provider_auth"),

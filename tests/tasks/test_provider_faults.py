@@ -159,6 +159,9 @@ async def test_a_server_that_differs_in_everything_is_understood_in_one_run(
             b"<html><title>502 Bad Gateway</title></html>", 502, {"content-type": "text/html"}
         ),
         document({"error": {"message": "Slow down. Try again in 20ms."}}, 429),
+        document(
+            {"error": {"message": "Failed to call a function.", "code": "tool_use_failed"}}, 400
+        ),
         document({"base_resp": {"status_code": 1000, "status_msg": "unknown error"}}),
         stream(chunk("tool_calls"), "[DONE]"),
         stream(chunk(reasoning="hm"), chunk("length"), "[DONE]"),

@@ -1,0 +1,48 @@
+"""Which of a stream's choices is the reply. Pure.
+
+We never ask for a second one. Some servers send it all the same, some count their chunks where a
+choice has its number, and some put the words of a reply into one choice and its calls into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent.providers.calls import MAX_CALLS
+from agent.providers.chunks import Call, Choice, Chunk
+
+
+class Choices:
+    """Feed it chunks, get the choices that are the reply's."""
+
+    def __init__(self) -> None:
+        self.calls_beside: list[Call] = []
+        """What other choices call; the reply's, if it calls nothing itself."""
+        self._index: int | None = None
+        """Of the choice that is ours."""
+        self._counting = True
+        """Whether the numbers may still turn out to be those of chunks."""
+
+    def ours(self, chunk: Chunk) -> Iterator[Choice]:
+        for choice in chunk.choices or ():
+            if choice.index == self._index:
+                self._counting = False
+                yield choice
+            elif self._is_ours(choice, chunk):
+                yield choice
+            else:
+                self._beside(choice)
+
+    def _is_ours(self, choice: Choice, chunk: Chunk) -> bool:
+        if choice.index is None:
+            return True
+        counted = self._counting and chunk.choices == [choice] and choice.index - 1 == self._index
+        if self._index is None or counted:
+            self._index = choice.index
+            return True
+        return False
+
+    def _beside(self, choice: Choice) -> None:
+        part = choice.delta or choice.message
+        if part is not None and len(self.calls_beside) < MAX_CALLS:
+            self.calls_beside += part.tool_calls or ()
