@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
@@ -22,7 +23,7 @@ from streaming.rendering import Html
 from streaming.sse import parse_cursor
 from tasks import access, events, service
 from tasks.access import Principal
-from tasks.api.errors import in_our_shape, refusal
+from tasks.api.errors import in_our_shape, refusal, unavailable
 from tasks.conf import conf
 from tasks.errors import Invalid, NotFound, ServiceError
 from tasks.models import Approval, Session, Task
@@ -52,6 +53,8 @@ def stream_view(view: AsyncView) -> AsyncView:
             return await view(request, **ids)
         except ServiceError as error:
             return refusal(error)
+        except (OperationalError, InterfaceError) as error:
+            return unavailable(request, error)
 
     return in_our_shape(guarded)
 
@@ -127,6 +130,8 @@ async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenera
         try:
             async for chunk in chunks:
                 yield chunk
+        except (OperationalError, InterfaceError) as trouble:
+            logger.error("The stream of %s lost the database: %s", what, trouble)
         except Exception:  # the stream's boundary: headers are gone, only the log can tell
             logger.exception("The stream of %s broke", what)
 

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
 ADVISORY_KEY = 0x70696C6F74  # any number that no other program takes in this database
 
@@ -31,6 +31,10 @@ class ServerLock(Protocol):
 
     def forget(self) -> None:
         """No run is left in this server's name."""
+
+    def keep(self) -> None:
+        """Call it now and then: a lock that was lost with its connection is taken again. Raises
+        ServerLockedError when another server was faster, DatabaseError while there is none."""
 
     def release(self) -> None:
         """The next server may start."""
@@ -70,6 +74,9 @@ class FileLock:
         # The file is never deleted: a server that waits at its door has it open already.
         self._write("")
 
+    def keep(self) -> None:
+        """The kernel takes it from nobody who lives."""
+
     def release(self) -> None:
         os.close(self._file)
 
@@ -95,21 +102,33 @@ class AdvisoryLock:
 
     def __init__(self, worker: str, *, note: Path) -> None:
         self._note = note
+        self._worker = worker
         self._connection: Any = connections.create_connection("default")
         self._connection.inc_thread_sharing()  # taken in a thread, released from the event loop
-        with self._connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('application_name', %s, false)", [worker])
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_KEY])
-            if not cursor.fetchone()[0]:
-                holder = self._holder(cursor)
-                self._connection.close()
-                raise ServerLockedError(holder)
+        self._take()
         self.previous_worker = _first_line(note)
         if worker:
             note.write_text(f"{worker}\n", encoding="utf-8")
 
     def forget(self) -> None:
         self._note.write_text("", encoding="utf-8")
+
+    def keep(self) -> None:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+        except (DatabaseError, InterfaceError):
+            self._connection.close()
+            self._take()
+
+    def _take(self) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('application_name', %s, false)", [self._worker])
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_KEY])
+            if not cursor.fetchone()[0]:
+                holder = self._holder(cursor)
+                self._connection.close()
+                raise ServerLockedError(holder)
 
     def release(self) -> None:
         self._connection.close()

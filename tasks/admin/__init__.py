@@ -10,6 +10,7 @@ from __future__ import annotations
 from tasks.admin import accounts as accounts
 from tasks.admin import approvals as approvals
 from tasks.admin import auditing as auditing
+from tasks.admin import jobs as jobs
 from tasks.admin import notices as notices
 from tasks.admin import people as people
 from tasks.admin import places as places

@@ -57,8 +57,8 @@ def install(api: NinjaAPI) -> None:
     """Make `api` answer every exception of its operations."""
     for kind in (ServiceError, ValidationError, HttpError, SuspiciousOperation):
         api.add_exception_handler(kind, _refused)
-    api.add_exception_handler(WriterUnavailable, _unavailable)
-    api.add_exception_handler(OperationalError, _unavailable)
+    api.add_exception_handler(WriterUnavailable, unavailable)
+    api.add_exception_handler(OperationalError, unavailable)
     api.add_exception_handler(Exception, _bug)
 
 
@@ -104,7 +104,7 @@ def _sentence(found: Mapping[str, Any]) -> str:
     return str(found["msg"])
 
 
-def _unavailable(request: HttpRequest, error: Raised) -> HttpResponse:
+def unavailable(request: HttpRequest, error: Raised) -> HttpResponse:
     """The database does not answer: another try may succeed."""
     logger.error(
         "%s %s: the database failed", request.method, request.path, exc_info=_raised(error)

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 ASK_AGAIN_SECONDS = 0.5
 MAX_REMEMBERED = 1000
+CANCEL_TRIES = 5
+CLOSE_SECONDS = 0.3
 
 
 class Exchange(Peers):
@@ -43,6 +45,8 @@ class Exchange(Peers):
         """Session id -> tasks that run here."""
         self._asked: dict[str, float] = {}
         """Session id -> when its run was last asked for what is open."""
+        self._doubted: set[str] = set()
+        """Sessions whose run will be asked soon."""
         self._work: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -54,12 +58,12 @@ class Exchange(Peers):
 
     async def stop(self) -> None:
         await self._outbox.flush()
-        for task in self._work:
-            task.cancel()
-        for outcome in await asyncio.gather(*self._work, return_exceptions=True):
+        for outcome in await _ended(*self._work):
             if isinstance(outcome, Exception):
                 logger.error("A part of the relay broke.", exc_info=outcome)
-        await self._layer.flush()
+        closing = asyncio.ensure_future(self._layer.flush())
+        await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+        await _ended(closing)
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> None:
         loop = asyncio.get_running_loop()
@@ -137,12 +141,35 @@ class Exchange(Peers):
     def _show(self, session_id: str, live: wire.Live) -> None:
         after = After(*live.after)
         if not self._hub.relayed(live.task_id, session_id, live.event, after, late=live.late):
-            now = asyncio.get_running_loop().time()
-            if now - self._asked.get(session_id, -ASK_AGAIN_SECONDS) >= ASK_AGAIN_SECONDS:
-                self._ask(session_id)
+            self._ask_soon(session_id)
+
+    def _ask_soon(self, session_id: str) -> None:
+        """About a hole. Not again at every word that follows it, but surely once more."""
+        if session_id in self._doubted:
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._asked.get(session_id, 0.0) + ASK_AGAIN_SECONDS - loop.time()
+        if wait <= 0:
+            self._ask(session_id)
+        else:
+            self._doubted.add(session_id)
+            loop.call_later(wait, self._ask, session_id)
 
     def _ask(self, session_id: str) -> None:
+        self._doubted.discard(session_id)
         if len(self._asked) > MAX_REMEMBERED:
             self._asked.clear()
         self._asked[session_id] = asyncio.get_running_loop().time()
         self._outbox.ask(session_id, self._channel)
+
+
+async def _ended(*tasks: asyncio.Future[Any]) -> list[Any]:
+    """Cancelled, and what became of them. The Redis client can lose a cancellation in a time-out of
+    its own, so whoever does not end is told again."""
+    for _ in range(CANCEL_TRIES):
+        for task in tasks:
+            task.cancel()
+        _, running = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+        if not running:
+            break
+    return [task.exception() for task in tasks if task.done() and not task.cancelled()]

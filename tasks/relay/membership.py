@@ -71,6 +71,10 @@ class Membership:
                 await self._wait_for("the channel layer", trouble)
             except DatabaseError as trouble:
                 await self._wait_for("the database", trouble)
+            except Exception as error:
+                # The boundary of one round: without it nobody is listened to any more.
+                logger.exception("Listening stumbled and goes on.")
+                await self._wait_for("better times", error)
 
     async def look_for_ever(self) -> None:
         """Every second, until it is cancelled."""
@@ -80,6 +84,9 @@ class Membership:
                 await self.look()
             except DatabaseError as trouble:
                 logger.error("The log of what is followed could not be read: %s", trouble)
+            except Exception:
+                # The boundary of one look: the next one finds what this one missed.
+                logger.exception("A look at what is followed broke.")
 
     async def look(self) -> None:
         tasks, sessions = self._hub.followed()

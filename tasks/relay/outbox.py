@@ -97,6 +97,12 @@ class Outbox:
             except TROUBLE as trouble:
                 await self._lose(trouble)
                 continue
+            except Exception:
+                # The boundary of one round: nothing may end the only way out of this process.
+                logger.exception("The relay stumbled and goes on.")
+                self._forget()
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
             if self._failing:
                 self._failing = False
                 logger.info("The relay sends again.")

@@ -38,7 +38,15 @@ class PatientConnector(PsycopgConnector):
         )
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
-        await _patiently(partial(super().execute_query_async, query, **arguments))
+        try:
+            await _patiently(partial(super().execute_query_async, query, **arguments))
+        except ConnectorException as error:
+            if not isinstance(error.__cause__, psycopg.errors.RaiseException):
+                raise
+            # We were silent for too long, and another worker got what this job was about.
+            logger.warning(
+                "A job had been closed by others: %s", error.__cause__.diag.message_primary
+            )
 
     async def execute_query_one_async(
         self, query: LiteralString, **arguments: Any

@@ -26,7 +26,6 @@ from tasks.worker.sweep import HEARTBEAT_SECONDS, STALLED_SECONDS, sweep_for_eve
 
 logger = logging.getLogger(__name__)
 
-CONCURRENCY = 200
 FETCH_SECONDS = 0.5
 """How often to look for jobs nobody rang for: those that waited for their session's lock."""
 GRACE_SECONDS = 1.0
@@ -34,7 +33,7 @@ LAST_SECONDS = 2.5
 """After draining so much is left to everything else, as for a server."""
 
 
-async def serve(concurrency: int = CONCURRENCY) -> None:
+async def serve(concurrency: int) -> None:
     """Until SIGTERM or Ctrl-C."""
     stop = _signals()
     async with AsyncExitStack() as held:

@@ -10,8 +10,8 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -20,7 +20,7 @@ import httpx
 import psycopg
 
 from tests.support.daphne import Daphne, manage
-from tests.support.e2e import DESKS, FURNISH, SETTINGS, House
+from tests.support.e2e import DESKS, FURNISH, PATIENCE, SETTINGS, House, Person, happened
 from tests.support.e2e_model import Model
 from tests.support.services import Postgres, Redis
 
@@ -165,13 +165,48 @@ class ScaledHouse(House):
         self._desks = iter(range(DESKS))
 
     def _web(self, number: int) -> Daphne:
-        web = Daphne(self.state, env=self.env)
+        named = f"{self.env['DATABASE_URL']}?application_name=web{number}"
+        web = Daphne(self.state, env=self.env | {"DATABASE_URL": named})
         web.log_file = self.state / f"web-{number}.log"
         return web
 
     def worker(self, number: int) -> Worker:
         """Another one, not started."""
         return Worker(self.state, number, self.env, self._command)
+
+    async def check_nobody_is_left(self) -> None:
+        """No task is open, and the queue is empty."""
+        open_tasks = "status IN ('queued', 'running', 'waiting_approval')"
+        assert self.sql(f"SELECT id, status FROM tasks_task WHERE {open_tasks}") == []
+
+        def jobs() -> list[tuple[Any, ...]]:
+            waiting = "status IN ('todo', 'doing') AND queue_name = 'runs'"
+            return self.sql(f"SELECT id FROM procrastinate_jobs WHERE {waiting}")
+
+        await happened(lambda: jobs() == [])
+
+    def complete(self) -> None:
+        """Whoever was killed is started again."""
+        dead = [server for server in self.server.all if server.process.poll() is not None]
+        for server in dead:
+            server.launch()
+        for server in dead:
+            server.wait_until_ready()
+
+    def worker_of(self, task: dict[str, Any]) -> Worker:
+        """Who runs it now."""
+        pid = int(task["worker"].rpartition(":")[2])
+        return next(worker for worker in self.server.workers if worker.pid == pid)
+
+    @asynccontextmanager
+    async def person_at(self, name: str, web: Daphne) -> AsyncIterator[Person]:
+        """Somebody who knows one web process only."""
+        headers = {"Authorization": f"Bearer {self.tokens[name]}"}
+        limits = httpx.Limits(max_connections=1000, max_keepalive_connections=5)
+        async with httpx.AsyncClient(
+            base_url=web.url, headers=headers, timeout=PATIENCE, limits=limits
+        ) as http:
+            yield Person(name, http)
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(

@@ -109,3 +109,34 @@ def test_the_default_database_is_locked_in_its_own_way(tmp_path: Path) -> None:
     assert again.previous_worker == f"harbour:{os.getpid()}"
     again.forget()
     again.release()
+
+
+@pytest.mark.django_db
+@pytest.mark.only_postgresql
+def test_a_lock_that_its_connection_lost_is_taken_again(tmp_path: Path) -> None:
+    lock = AdvisoryLock("harbour:1", note=tmp_path / "server.worker")
+    cut_off("harbour:1")
+    lock.keep()
+    with pytest.raises(ServerLockedError, match="process 1 on harbour"):
+        acquire("harbour:2", address="", var_dir=tmp_path)
+    lock.release()
+
+
+@pytest.mark.django_db
+@pytest.mark.only_postgresql
+def test_a_lost_lock_that_another_server_took_is_his(tmp_path: Path) -> None:
+    lock = AdvisoryLock("harbour:1", note=tmp_path / "server.worker")
+    cut_off("harbour:1")
+    other = AdvisoryLock("harbour:2", note=tmp_path / "server.worker")
+    with pytest.raises(ServerLockedError, match="process 2 on harbour"):
+        lock.keep()
+    other.release()
+
+
+def cut_off(worker: str) -> None:
+    """As a database that restarts: the connection is gone, and with it the lock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s",
+            [worker],
+        )

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from tasks.conf import conf
@@ -36,6 +36,10 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         with quiet(options["verbosity"]), in_words():
+            if conf().scale_out and not options["list"]:
+                raise CommandError(
+                    "With REDIS_URL, workers take over by themselves: `manage.py worker` starts one."
+                )
             if options["list"]:
                 self._list()
             else:
