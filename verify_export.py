@@ -111,7 +111,10 @@ def _check_chain(
     if name not in names:
         yield f"{called}: {name} is missing"
         return
-    digest, count, head, bad = hashlib.sha256(), 0, "0" * 64, ""
+    digest, bad = hashlib.sha256(), ""
+    count, head = chain["pruned"], chain["pruned_head"] or "0" * 64
+    if count:
+        print(f"{called}: the entries up to {count} were pruned")  # noqa: T201
     for line in _lines(archive, name):
         digest.update(line)
         if not bad:
@@ -174,7 +177,8 @@ def _small(archive: zipfile.ZipFile, name: str) -> bytes:
     return body
 
 
-_CHAIN = {"kind": str, "id": str, "file": str, "count": int, "head": str, "sha256": str, "problem": str}  # fmt: skip
+_TEXTS = ("kind", "id", "file", "head", "sha256", "problem", "pruned_head")
+_CHAIN: dict[str, type] = {"count": int, "pruned": int, **dict.fromkeys(_TEXTS, str)}
 
 
 def _manifest(body: bytes) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Head(NamedTuple):
 def verify_task(task_id: uuid.UUID) -> Chain:
     """Follow the chain to its head, from the tombstone where events were pruned. An append may move
     the head meanwhile: then a little further."""
-    chain = _begins(task_id)
+    chain = begins(task_id)
     while True:
         head = Head(*Task.objects.values_list(*Head._fields).get(pk=task_id))
         before = chain.sequence
@@ -45,7 +45,8 @@ def verify_task(task_id: uuid.UUID) -> Chain:
             return compare(chain, head)
 
 
-def _begins(task_id: uuid.UUID) -> Chain:
+def begins(task_id: uuid.UUID) -> Chain:
+    """Nothing yet, or what the tombstone of pruned events says of them."""
     stone = Tombstone.objects.filter(task_id=task_id).values_list("sequence", "hash").first()
     return Chain() if stone is None else Chain(*stone)
 

@@ -83,14 +83,19 @@ class _Chain:
     id: str
     file: str
     count: int = 0
+    """The newest number."""
     head: str = ""
+    pruned: int = 0
+    """The events up to this number are gone on purpose; `pruned_head` is the last one's hash."""
+    pruned_head: str = ""
     problem: str = ""
     """The chain is broken here already: said in the manifest, and the rest exported all the same."""
     digest: Any = field(default_factory=hashlib.sha256)
 
     def manifest(self) -> dict[str, Any]:
-        named = {name: getattr(self, name) for name in ("kind", "id", "file", "count", "head")}
-        return {**named, "problem": self.problem, "sha256": self.digest.hexdigest()}
+        names = ("kind", "id", "file", "count", "head", "pruned", "pruned_head", "problem")
+        named = {name: getattr(self, name) for name in names}
+        return {**named, "sha256": self.digest.hexdigest()}
 
     def written(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         for each in lines:
@@ -148,8 +153,16 @@ def _note(what: str, id_: str, by: str, chains: list[_Chain], digest: str) -> No
 def _task(archive: ZipFile, task: Task) -> _Chain:
     """The log up to where it stands now; what is appended meanwhile is not in it."""
     task.refresh_from_db(fields=["last_sequence", "last_hash", "session"])
-    made = _Chain(kind="task", id=str(task.pk), file=f"tasks/{task.pk}.jsonl")
-    followed = chain.Chain()
+    followed = chain.begins(task.pk)
+    made = _Chain(
+        kind="task",
+        id=str(task.pk),
+        file=f"tasks/{task.pk}.jsonl",
+        count=followed.sequence,
+        head=followed.hash,
+        pruned=followed.sequence,
+        pruned_head=followed.hash,
+    )
 
     def lines() -> Iterator[bytes]:
         nonlocal followed

@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import AsyncClient, Client
+from django.utils import timezone
 
 import verify_export
 from agent.events import AssistantMessageAdded, BudgetWarning
 from config.env import ROOT
-from tasks import audit, events, exports
+from tasks import audit, events, exports, pruning
 from tasks.conf import conf
 from tasks.models import AuditEntry, Session, Task
 from tasks.writer import writer
@@ -184,6 +186,25 @@ def test_what_was_changed_is_named(session, how):
     assert checked(tamper(files), public_key=exports.public_key()), (
         "seen without the audit key, too"
     )
+
+
+def test_what_was_pruned_is_said_and_the_rest_is_checked(session):
+    Session.objects.update(updated_at=timezone.now() - timedelta(days=100))
+    Task.objects.filter(last_sequence=0).delete()
+    Task.objects.update(status="completed")
+    assert sum(gone for _, gone in pruning.prune(timezone.now())) == 20
+    first = session.tasks.order_by("first_position").first()
+    append(first, 1)
+    files = files_of(exports.of_session(session, "alice"))
+    manifest = json.loads(files["manifest.json"])
+    assert [(c["pruned"], c["count"], c["problem"]) for c in manifest["chains"]] == [
+        (10, 12, ""),
+        (10, 10, ""),
+    ]
+    keys = conf().audit_key
+    assert checked(files, audit_key=keys) == []
+    cut = edited(f"tasks/{first.pk}", lambda x: x[1:])(files)
+    assert any("number 11 is missing" in problem for problem in checked(cut, audit_key=keys))
 
 
 def test_a_missing_file_is_named(session):
