@@ -121,7 +121,7 @@ export function toast(text, { kind = "", icon = "check", action } = {}) {
 
 // ── keys ────────────────────────────────────────────────────────────────────────────────────────
 
-const FIELDS = "input:not([type=radio], [type=checkbox]), textarea, select, [contenteditable]";
+export const FIELDS = "input:not([type=radio], [type=checkbox]), textarea, select, [contenteditable]";
 
 /** `ctx`: {press(card element, key), cards(), stop()}; single keys on decisions can be switched off. */
 export function keys(ctx) {

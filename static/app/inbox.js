@@ -3,8 +3,9 @@ import { all, get, post } from "./api.js";
 import { approvalCard } from "./approval.js";
 import { levelView } from "./approval-parts.js";
 import { attention } from "./attention.js";
-import { alarm, announce, begin, keys, openCards, prefs, showCard, toast } from "./chrome.js";
+import { FIELDS, alarm, announce, begin, keys, openCards, prefs, showCard, toast } from "./chrome.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
+import { inboxFilter } from "./inbox-filter.js";
 import { batchable, soonest, together } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
@@ -17,7 +18,9 @@ const boot = begin();
 const $ = (id) => document.getElementById(id);
 const attend = attention(boot.urls.static);
 const chosen = new Set();
-let pending = [];
+const filter = inboxFilter($("filter"), () => show());
+let waiting = []; // everything
+let pending = []; // what the filter lets through
 let current = null; // {id, card}
 let first = true;
 
@@ -28,8 +31,8 @@ const list = sessionList(
 
 async function load() {
   try {
-    const [waiting, recent] = await Promise.all([all("/api/approvals?status=pending"), get(`/api/approvals?limit=${MOST_DECIDED}`)]);
-    draw(waiting.sort(soonest), decidedToday(recent.items));
+    const [open, recent] = await Promise.all([all("/api/approvals?status=pending"), get(`/api/approvals?limit=${MOST_DECIDED}`)]);
+    draw(open.sort(soonest), decidedToday(recent.items));
   } catch (error) {
     say($("summary"), error.unsent ? t("The server does not answer. Trying again.") : error.message);
   }
@@ -40,20 +43,28 @@ function decidedToday(items) {
   return items.filter((item) => item.status !== "pending" && item.resolved_at && Date.parse(item.resolved_at) >= start).sort((one, other) => other.resolved_at.localeCompare(one.resolved_at));
 }
 
-function draw(waiting, decided) {
-  const fresh = waiting.filter((item) => !pending.some((each) => each.id === item.id));
-  pending = same(pending, waiting);
-  for (const id of chosen) if (!pending.some((item) => item.id === id)) chosen.delete(id);
-  say($("summary"), pending.length ? n(pending.length, "{n} decision waits for you", "{n} decisions wait for you") : t("Nothing waits for you."));
-  reconcile($("pending"), pending, (item) => item.id, pendingRow);
+function draw(open, decided) {
+  const fresh = open.filter((item) => !waiting.some((each) => each.id === item.id));
+  waiting = same(waiting, open);
+  say($("summary"), waiting.length ? n(waiting.length, "{n} decision waits for you", "{n} decisions wait for you") : t("Nothing waits for you."));
   reconcile($("decided"), decided, (item) => item.id, (item) => ({ node: decidedRow(item) }));
   $("decided-part").hidden = decided.length === 0;
-  $("pending-part").hidden = pending.length === 0;
-  $("nothing").hidden = pending.length > 0;
-  for (const item of fresh) attend.notify(item.id, plain(decisionTitle(item)));
+  for (const item of waiting) attend.notify(item.notices > 1 ? `${item.id}/${item.notices}` : item.id, plain(decisionTitle(item)));
   if (!first && fresh.length) announce(n(fresh.length, "{n} new decision waits for you", "{n} new decisions wait for you"));
   first = false;
-  if (current && !pending.some((item) => item.id === current.id)) refresh(current.id);
+  show();
+}
+
+/** The list as the filter wants it. */
+function show() {
+  filter.offer(waiting);
+  pending = waiting.filter(filter.keep);
+  for (const id of chosen) if (!pending.some((item) => item.id === id)) chosen.delete(id);
+  reconcile($("pending"), pending, (item) => item.id, pendingRow);
+  $("pending-part").hidden = pending.length === 0;
+  $("nothing").hidden = waiting.length > 0;
+  $("filtered").hidden = pending.length > 0 || waiting.length === 0;
+  if (current && !waiting.some((item) => item.id === current.id)) refresh(current.id);
   if (!current && pending.length && matchMedia("(min-width: 80em)").matches) select(asked() ?? pending[0], false);
   drawBatch();
 }
@@ -188,6 +199,21 @@ function drawBatch() {
   box.checked = alike.length > 0 && alike.every((item) => chosen.has(item.id));
 }
 
+/** Selected and alike: one key for all of them, wherever the focus is. */
+function batchKey(key) {
+  const button = { a: $("batch-approve"), r: $("batch-reject") }[key];
+  if (!button || chosen.size === 0 || button.disabled) return false;
+  button.click();
+  return true;
+}
+
+function toggleCurrent() {
+  const box = document.querySelector("#pending .row[data-current] input");
+  if (!box || box.disabled) return;
+  box.click();
+  announce(box.checked ? t("Selected.") : t("No longer selected."));
+}
+
 async function decideAll(decision) {
   const ids = pending.filter((item) => chosen.has(item.id)).map((item) => item.id);
   for (const id of ["batch-approve", "batch-reject"]) $(id).disabled = true;
@@ -224,16 +250,22 @@ notify.addEventListener("click", async () => {
   return toast(t("This browser will tell you when a decision waits."));
 });
 
-keys({ press: (node, key) => (current?.card.node === node ? current.card.press(key) : false), cards: () => openCards() });
+keys({ press: (node, key) => (chosen.size > 0 ? batchKey(key) : current?.card.node === node && current.card.press(key)), cards: () => openCards() });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "j" && event.key !== "k") return;
-  const at = pending.findIndex((item) => item.id === current?.id);
-  const next = pending[at + (event.key === "j" ? 1 : -1)];
-  if (next && !event.target.matches("input, textarea, select")) {
-    select(next, true);
-    showCard(current.card.node);
-  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(FIELDS)) return;
+  if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+  else if (prefs.get("keys", "on") === "off") return;
+  else if (event.key === "x") toggleCurrent();
+  else if (!event.target.closest(".appr")) batchKey(event.key);
 });
+
+function step(by) {
+  const next = pending[pending.findIndex((item) => item.id === current?.id) + by];
+  if (!next) return;
+  select(next, true);
+  showCard(current.card.node);
+}
+
 setInterval(() => document.hidden || load(), RELOAD_MS);
 document.addEventListener("visibilitychange", () => document.hidden || load());
 load();

@@ -41,6 +41,8 @@ from tasks.quorum import Rights
 router = Router(tags=["approvals"])
 decides = Identity("approve")
 
+ApprovalKind = Literal["call", "unknown_effect", "question", "limit"]
+Trigger = Literal["chat", "api", "agui", "webhook", "cron", "command"]
 ApprovalStatus = Literal["pending", "approved", "rejected", "expired", "stale", "cancelled"]
 
 
@@ -49,16 +51,27 @@ async def list_approvals(
     request: HttpRequest,
     status: Annotated[ApprovalStatus | None, Query()] = None,
     task_id: Annotated[str | None, Query()] = None,
+    session_id: Annotated[str | None, Query()] = None,
+    workspace_id: Annotated[str | None, Query()] = None,
+    kind: Annotated[ApprovalKind | None, Query()] = None,
+    tool: Annotated[str | None, Query(max_length=100)] = None,
+    trigger: Annotated[Trigger | None, Query()] = None,
     cursor: Cursor = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> ApprovalList:
     """The inbox, newest first."""
     principal = who(request)
     rows = _related(access.visible_approvals(principal))
-    if status is not None:
-        rows = rows.filter(status=status)
+    wanted = {"status": status, "kind": kind, "tool": tool, "task__trigger": trigger}
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value is not None})
     if task_id is not None:
         rows = rows.filter(task=await access.visible_task(principal, task_id))
+    if session_id is not None:
+        session = await access.visible_session(principal, session_id)
+        rows = rows.filter(task__session=session)
+    if workspace_id is not None:
+        workspace = await sync_to_async(access.find_workspace)(principal, workspace_id)
+        rows = rows.filter(task__session__workspace=workspace)
     rows = rows.select_related("task__session__workspace")
     items, following = await sync_to_async(paging.page)(
         rows, "created_at", cursor, limit, principal

@@ -339,8 +339,11 @@ class InboxItem(ApprovalOut):
     """An approval with what a list of many sessions needs to say of it."""
 
     session_title: str
+    workspace_id: str
     workspace_name: str
     trigger: str
+    notices: int
+    """How often people were told of it: 1 once it was asked, then each reminder."""
     can_decide: bool
     can_approve: bool
     """False: you may reject it, but somebody else has to approve it."""
@@ -351,7 +354,9 @@ class InboxItem(ApprovalOut):
         return cls(
             **ApprovalOut.of(approval).model_dump(),
             session_title=session.title,
+            workspace_id=str(session.workspace_id),
             workspace_name=session.workspace.name,
+            notices=approval.notices,
             trigger=approval.task.trigger,
             can_decide=can_decide,
             can_approve=can_approve,

@@ -241,6 +241,33 @@ def test_alike_decisions_are_taken_together(window: Watched, model: Model, site:
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_the_inbox_is_narrowed_and_worked_by_keys(
+    window: Watched, model: Model, site: Site
+) -> None:
+    for name in ("keys-one", "keys-two"):
+        ask_to_write(window, model, name, path=f"by-keys/{name}.md")
+    page = window.open("/inbox")
+    rows = page.locator("#pending .row").filter(has_text="by-keys/")
+    expect(rows).to_have_count(2)
+    session = page.get_by_label("Session", exact=True)
+    session.select_option(label="[keys-one] write it")
+    expect(rows).to_have_count(1)
+    page.reload()
+    expect(rows).to_have_count(1)
+    session.select_option(label="All")
+    expect(rows).to_have_count(2)
+
+    for row in rows.all():
+        row.locator("a").click()
+        page.keyboard.press("x")
+        expect(row.locator("input")).to_be_checked()
+    page.keyboard.press("r")
+    expect(page.locator("#toasts")).to_contain_text("2 decided")
+    expect(rows).to_have_count(0)
+    assert not (site.workspace / "by-keys").exists()
+
+
 def test_a_failed_task_says_why_and_goes_on_when_asked(window: Watched, model: Model) -> None:
     page = window.page
     window.ask("[A45/chat] go on")

@@ -24,7 +24,7 @@ from tests.support.people import (
     make_house,
     see,
 )
-from tests.support.rows import make_task
+from tests.support.rows import make_session, make_task
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the writer has a connection of its own
 
@@ -84,6 +84,33 @@ def test_inbox_is_filtered(alice: Client, house: House) -> None:
 
 
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("kind=call", 1),
+        ("kind=limit", 1),
+        ("tool=write_file", 1),
+        ("tool=fetch_url", 0),
+        ("trigger=cron", 1),
+        ("trigger=api&tool=write_file", 1),
+        ("trigger=cron&kind=call", 0),
+        ("session_id={session}", 1),
+        ("workspace_id={workspace}", 2),
+        ("kind=nonsense", None),
+        ("session_id=nonsense", None),
+    ],
+)
+def test_inbox_is_narrowed_by_what_and_where(
+    alice: Client, house: House, query: str, found: int | None
+) -> None:
+    elsewhere = make_task(make_session(house.workspace), trigger="cron")
+    make_approval(elsewhere, kind="limit", tool="more_budget", capability="")
+    filled = query.format(session=house.session.pk, workspace=house.workspace.pk)
+    answer = alice.get(f"/api/approvals?{filled}")
+
+    assert (len(answer.json()["items"]) if answer.status_code == 200 else None) == found
 
 
 def test_approved_call_is_recorded_with_who_and_when(alice: Client, house: House) -> None:

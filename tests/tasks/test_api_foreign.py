@@ -68,6 +68,8 @@ FIELDS: dict[tuple[str, str, str], Any] = {
     ("post", "/api/approvals/resolve", "approval_id"): {
         "results": [{"approval_id": "{approval_id}", **REPLY}]
     },
+    ("get", "/api/approvals", "session_id"): "session_id={session_id}",
+    ("get", "/api/approvals", "workspace_id"): "workspace_id={workspace_id}",
     ("get", "/api/rules", "session_id"): "session_id={session_id}",
     ("get", "/api/sessions", "workspace_id"): "workspace_id={workspace_id}",
     ("post", "/api/sessions", "workspace_id"): {"workspace_id": "{workspace_id}"},
