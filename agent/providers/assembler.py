@@ -77,6 +77,8 @@ class Assembler:
         self._dirty: dict[str, Outgoing] = {}
         self._text_id = ""
         self._reasoning_id = ""
+        self._mirrored = 0
+        """Characters of reasoning that the same delta had as answer, too."""
         self._details = ReasoningDetails()
         self._streamed = False
         """Whether a `delta` said something: a `message` then only repeats it."""
@@ -214,6 +216,7 @@ class Assembler:
             thought = thought or told
         answers, thinks = self._growing
         if thought:
+            self._mirrored += len(thought) if thought == part.content else 0
             self._thought(thought if thinks.plain else thinks.feed(thought))
         if part.content:
             self._answer(part.content if answers.plain else answers.feed(part.content))
@@ -332,8 +335,8 @@ class Assembler:
             return self._rewrite(thought + found[0], found[1])
         if found := between(text):
             return self._rewrite(thought + found[0], found[1])
-        if len(thought) >= ENOUGH and text != thought and text.startswith(thought):
-            return self._rewrite(thought, text[len(thought) :].lstrip())  # sent in both fields
+        if ENOUGH <= self._mirrored == len(thought) < len(text) and text.startswith(thought):
+            return self._rewrite(thought, text[len(thought) :].lstrip())
         whole = self._think_open and self._thinking.unclosed and not self._calls.calls
         if whole and not text and self.finish_reason != "length":
             return self._rewrite("", thought)  # it did not think this time

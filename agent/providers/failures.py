@@ -148,7 +148,7 @@ def is_error(body: Any) -> bool:
         return False
     if any(body.get(name) for name in ("error", "errors", "detail", "error_code")):
         return True
-    if body.get("choices") or body.get("usage"):
+    if body.get("choices") or body.get("usage") or str(body.get("code")) in ("0", "200"):
         return False
     said = any(isinstance(body.get(name), str) and body[name] for name in _SAID)
     return said or bool(_base(body).get("status_code"))

@@ -104,6 +104,7 @@ def lone_end(text: str) -> tuple[str, str] | None:
     shows; None for others, also for those that quote the tag."""
     thought, tag, answer = text.partition("</think>")
     quoted = thought.count("`") % 2 or thought[-1:] in ("'", '"', "“", "「")
+    quoted = quoted or thought[-1:] == answer[:1] == " "
     if not tag or quoted or "<think>" in thought:
         return None
     return thought.strip(), answer.lstrip()

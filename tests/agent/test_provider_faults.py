@@ -495,6 +495,25 @@ FAULTS = [
         text="It is 36.",
     ),
     Fault(
+        source="kin of cita-777/metapi#32: an answer may begin as its reasoning did",
+        stream=[
+            chunk(reasoning_content="The capital is Paris"),
+            *saying("The capital is Paris", "."),
+        ],
+        reasoning="The capital is Paris",
+        text="The capital is Paris.",
+    ),
+    Fault(
+        source="linshenkx/prompt-optimizer#348: a tag between words is a word",
+        stream=saying("Use </think> to close it."),
+        text="Use </think> to close it.",
+    ),
+    Fault(
+        source="kin of infiniflow/ragflow#17292: all is well, it says",
+        stream=[{"code": 0, "msg": "success", "choices": []}, *saying("a")],
+        text="a",
+    ),
+    Fault(
         source="kekzl/imp#768: channels of gpt-oss",
         stream=saying(
             "<|channel|>analysis<|mess",
