@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
@@ -137,7 +138,14 @@ def _parts(command: str) -> Iterator[str]:
         yield "This cannot be told with certainty. Read the line itself."
         return
     for words in found:
-        yield "  ".join(word.replace(UNKNOWN, "…") or "''" for word in words)
+        yield " ".join(map(_shown, words))
+
+
+def _shown(word: str) -> str:
+    """Quoted as a shell needs it, so that one word looks like one."""
+    if word in (UNKNOWN, ">", ">>", "<"):
+        return word.replace(UNKNOWN, "…")
+    return shlex.quote(word).replace(UNKNOWN, "…")
 
 
 def _digest(program: str | None) -> str:

@@ -153,7 +153,7 @@ async def test_a_person_sees_line_place_and_parts_and_then_it_runs(desk: Desk) -
     assert asked.diff.startswith(f"── command\n{line}\n")
     for said in ("folder: the top of the workspace", "sandbox: bubblewrap", "no network"):
         assert said in asked.diff
-    for part in ("echo  hi\n", "tee  out.txt\n", "env  X=1  wc  out.txt\n", "\nwc  out.txt\n"):
+    for part in ("echo hi\n", "tee out.txt\n", "env X=1 wc out.txt\n", "\nwc out.txt\n"):
         assert part in asked.diff
     bench.answer("approved")
     await bench.run()
