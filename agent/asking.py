@@ -109,13 +109,14 @@ class ModelDesk:
         self._room.begin_step()
         while True:
             attempt, self._tries = attempt + 1, self._tries + 1
-            summary = await self._summarize(step)
+            system = self._system()
+            summary = await self._summarize(step, system)
             if summary is not None:
                 yield summary
             yield ModelCallStarted(step=step, model=self._model.provider.model, attempt=attempt)
             began = time.monotonic()
             outcome: Reply | ProviderError | None = None
-            async with aclosing(self._attempt(step)) as items:
+            async with aclosing(self._attempt(step, system)) as items:
                 async for item in items:
                     if isinstance(item, Reply | ProviderError):
                         outcome = item
@@ -143,11 +144,13 @@ class ModelDesk:
 
     # ── one attempt ──────────────────────────────────────────────────────────────────────────
 
-    async def _attempt(self, step: int) -> AsyncGenerator[Delta | Reply | ProviderError, None]:
+    async def _attempt(
+        self, step: int, system: str
+    ) -> AsyncGenerator[Delta | Reply | ProviderError, None]:
         """Deltas, then the reply or how it failed."""
         reply: Reply | None = None
         try:
-            async with aclosing(self._stream(step)) as stream:
+            async with aclosing(self._stream(step, system)) as stream:
                 async for item in stream:
                     if isinstance(item, Reply):
                         reply = item
@@ -159,8 +162,7 @@ class ModelDesk:
         else:
             yield reply
 
-    async def _stream(self, step: int) -> AsyncGenerator[Delta | Reply, None]:
-        system = self._system()
+    async def _stream(self, step: int, system: str) -> AsyncGenerator[Delta | Reply, None]:
         history = fit(self._transcript.messages(), self._room.budget(self._model, system))
         self._room.sending(system, history)
         request = ModelRequest(
@@ -186,9 +188,9 @@ class ModelDesk:
 
     # ── room ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _summarize(self, step: int) -> ContextCompacted | None:
+    async def _summarize(self, step: int, system: str) -> ContextCompacted | None:
         """Before a call: the older history as a summary, when nothing else makes it fit."""
-        budget = self._room.budget(self._model, self._system())
+        budget = self._room.budget(self._model, system)
         if not self._room.is_short(self._transcript.messages(), budget):
             return None
         covered = compaction.covers(self._transcript.entries, budget)

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from channels.db import database_sync_to_async
-from django.db.models import F
 
 from agent.entries import Place
 from agent.events import (
@@ -32,10 +31,11 @@ from agent.transcript import Transcript
 from tasks import endings, events, usage
 from tasks.events import Appended
 from tasks.models import Task
+from tasks.statements import Sql
 from tasks.usage import Charge
 from tasks.writer import writer
 
-WAIT_SECONDS = 0.01
+WAIT_SECONDS = 0.025
 PAID = (ModelCallFinished, ContextCompacted)
 
 Command = Callable[[Sequence[StoredEvent]], None]
@@ -146,7 +146,7 @@ class Journal:
         spent.add(event)
         fields = endings.usage_fields(spent)
         if isinstance(event, ContextCompacted):  # never waits, so it is the last of its command
-            fields["compacted_at"] = F("last_sequence")
+            fields["compacted_at"] = Sql("last_sequence")
         return fields
 
     def _begin_flush(self) -> None:

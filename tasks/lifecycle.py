@@ -11,11 +11,10 @@ from collections.abc import Collection
 from typing import Any
 
 from django.db import connection
-from django.db.models import F
 from django.utils import timezone
 
 from tasks.models import Task
-from tasks.statements import update
+from tasks.statements import Sql, update
 
 _S = Task.Status
 
@@ -69,7 +68,7 @@ def move(
 def _consequences(to: Task.Status) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if to == Task.Status.RUNNING:
-        fields["run"] = F("run") + 1
+        fields["run"] = Sql("run + 1")
     else:
         fields |= {"lease_worker": "", "lease_expires_at": None}
     if to in Task.TERMINAL:

@@ -56,6 +56,7 @@ def default() -> ModelProfile | None:
 
 
 _default = Rows(ModelProfile, "WHERE is_default LIMIT 1")
+_learnt = Rows(LearntQuirks, "WHERE server = %s")
 
 
 def with_fallbacks(profile: ModelProfile) -> list[ModelProfile]:
@@ -155,7 +156,7 @@ def server_of(base_url: str, model: str) -> str:
 
 
 def quirks_of_server(server: str) -> Quirks:
-    return quirks_of(LearntQuirks.objects.filter(pk=server).first())
+    return quirks_of(_learnt.one(server))
 
 
 def remember_server(server: str, before: Quirks, after: Quirks) -> None:

@@ -21,6 +21,7 @@ from django.utils import timezone
 from agent.policy import Rule, Scope, Standing, Verdict
 from tasks import audit
 from tasks.models import Approval, PolicyRule, Task
+from tasks.statements import Rows
 from tasks.writer import writer
 
 FRESH_SECONDS = 0.5
@@ -52,7 +53,18 @@ def places_of(task: Task) -> Places:
 
 def in_force(places: Places) -> list[Rule]:
     """Asks the database: not for the event loop."""
-    return [as_rule(row) for row in rows_in_force(places)]
+    rows = _in_force(places.workspace_id, places.session_id, places.task_id, timezone.now())
+    return [as_rule(row) for row in rows]
+
+
+# `rows_in_force`, made once: every run asks this all the time.
+_in_force = Rows(
+    PolicyRule,
+    """WHERE enabled
+    AND (scope = 'global' OR workspace_id = %s OR session_id = %s OR task_id = %s)
+    AND (expires_at IS NULL OR expires_at > %s) AND (max_uses IS NULL OR used < max_uses)
+    ORDER BY created_at DESC, id DESC""",
+)
 
 
 def rows_in_force(places: Places) -> QuerySet[PolicyRule]:

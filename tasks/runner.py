@@ -14,13 +14,14 @@ import os
 import socket
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from channels.db import database_sync_to_async
 from django.db import DatabaseError
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import DateTimeField, Exists, Model, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from tasks import approvals, starting, wiring, workspaces
@@ -30,6 +31,7 @@ from tasks.hub import Key, hub
 from tasks.logs import task_id as logged_task
 from tasks.models import Approval, Session, Task
 from tasks.runs import Ending, Observer, Run, Stop
+from tasks.statements import Prepared, Slot, fetch, key_of
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
@@ -273,9 +275,9 @@ class Runner:
             self._begin(task_id)
 
 
-def runnable() -> Q:
+def runnable(now: datetime | Slot | None = None) -> Q:
     """Tasks that may be begun, as far as one query can tell; `starting.may_begin` has the last word."""
-    now = timezone.now()
+    now = now or timezone.now()
     free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=now)
     earlier = Task.objects.filter(
         session=OuterRef("session"),
@@ -290,6 +292,17 @@ def runnable() -> Q:
     )
 
 
+def _ready_in(status: Task.Status) -> QuerySet[Task, Any]:
+    tasks = Task.objects.filter(runnable(Slot(0, DateTimeField())), status=status)
+    return tasks.order_by("created_at", "pk").values_list("created_at", "pk")
+
+
+_ready = [Prepared(partial(_ready_in, status)) for status in sorted(Task.OPEN)]
+_CANCELLED = f"""
+    SELECT id FROM {Task._meta.db_table}
+    WHERE status = 'running' AND cancel_requested_at IS NOT NULL"""  # noqa: S608
+
+
 def _look(
     room: int,
     running: list[UUID],
@@ -298,26 +311,32 @@ def _look(
     *,
     only: UUID | None = None,
 ) -> Seen:
-    open_tasks = Task.objects.filter(status__in=Task.OPEN)
-    if only is not None:
-        open_tasks = open_tasks.filter(pk=only)
-    ready = open_tasks.filter(runnable()).exclude(pk__in=running)
-    ours = Task.objects.filter(pk__in=running, cancel_requested_at__isnull=False)
-    followed = Task.objects.filter(pk__in=tasks).values_list("pk", "last_sequence")
-    watched = Session.objects.filter(pk__in=sessions).values_list("pk", "last_position")
+    asked = [key_of(key) for (key,) in fetch(_CANCELLED)] if running else []
     return Seen(
-        runnable=_oldest(ready, room) if room > 0 else [],
-        cancelled=list(ours.values_list("pk", flat=True)) if running else [],
-        tasks=dict(followed) if tasks else {},
-        sessions=dict(watched) if sessions else {},
+        runnable=_oldest(room, set(running), only) if room > 0 else [],
+        cancelled=[task_id for task_id in asked if task_id in running],
+        tasks=_lasts(Task, "last_sequence", tasks),
+        sessions=_lasts(Session, "last_position", sessions),
     )
 
 
-def _oldest(ready: QuerySet[Task], room: int) -> list[UUID]:
+def _oldest(room: int, running: set[UUID], only: UUID | None) -> list[UUID]:
     """One status after the other, each in the order of its index: a long queue is not sorted."""
-    oldest = ready.order_by("created_at", "pk").values_list("created_at", "pk")
-    found = [row for status in Task.OPEN for row in oldest.filter(status=status)[:room]]
-    return [task_id for _, task_id in sorted(found)[:room]]
+    if only is not None:
+        ours = Task.objects.filter(runnable(), pk=only, status__in=Task.OPEN).exists()
+        return [only] if ours and only not in running else []
+    now = timezone.now()
+    found = sorted(row for ready in _ready for row in ready(now, room + len(running)))
+    keys = (key_of(key) for _, key in found)
+    return [key for key in keys if key not in running][:room]
+
+
+def _lasts(model: type[Model], name: str, ids: list[str]) -> dict[UUID, int]:
+    if not ids:
+        return {}
+    places = ", ".join(["%s"] * len(ids))
+    sql = f"SELECT id, {name} FROM {model._meta.db_table} WHERE id IN ({places})"  # noqa: S608
+    return {key_of(key): last for key, last in fetch(sql, *map(UUID, ids))}
 
 
 def _renew(worker: str, held: dict[UUID, int]) -> set[UUID]:

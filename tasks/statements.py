@@ -8,6 +8,7 @@ conditions are our own texts; values are parameters, always.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Generic, TypeVar, cast
@@ -15,11 +16,23 @@ from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Field, Model
+from django.db.models import Expression, Field, Model, QuerySet
 
 M = TypeVar("M", bound=Model)
 
 Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Sql:
+    """A text of ours in the place of a value."""
+
+    text: str
+
+
+def key_of(value: Any) -> UUID:
+    """A key as the driver gave it."""
+    return value if isinstance(value, UUID) else UUID(value)
 
 
 def fetch(sql: str, *params: Any) -> list[tuple[Any, ...]]:
@@ -118,6 +131,36 @@ class Insert(Generic[M]):
         return row
 
 
+class Slot(Expression):
+    """Stands for a value that a `Prepared` query is given at each execution."""
+
+    def __init__(self, number: int, output_field: Field[Any, Any]) -> None:
+        super().__init__(output_field=output_field)
+        self.number = number
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        return "%s", [self]
+
+
+class Prepared:
+    """A query of the ORM with slots in it, made into a statement once; the last value that it is
+    given is how many rows at most."""
+
+    def __init__(self, build: Callable[[], QuerySet[Any, Any]]) -> None:
+        self._build = build
+        self._made: dict[str, tuple[str, list[Any]]] = {}
+
+    def __call__(self, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows, as the driver gives them."""
+        db = _db()
+        if db.vendor not in self._made:
+            sql, params = self._build().query.get_compiler(connection=db).as_sql()
+            self._made[db.vendor] = f"{sql} LIMIT %s", list(params)
+        sql, params = self._made[db.vendor]
+        filled = [values[each.number] if isinstance(each, Slot) else each for each in params]
+        return fetch(sql, *filled, values[-1])
+
+
 def _db() -> BaseDatabaseWrapper:
     return connections[DEFAULT_DB_ALIAS]
 
@@ -138,6 +181,8 @@ def _parameter(db: BaseDatabaseWrapper, value: Any) -> Any:
 def _assigned(
     db: BaseDatabaseWrapper, model: type[Model], field: Field[Any, Any], value: Any
 ) -> tuple[str, list[Any]]:
+    if isinstance(value, Sql):
+        return value.text, []
     if not hasattr(value, "resolve_expression"):
         return "%s", [field.get_db_prep_save(value, db)]
     query = model._default_manager.all().query

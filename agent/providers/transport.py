@@ -6,6 +6,7 @@ import math
 from base64 import b64encode
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from ssl import SSLError
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ FAILURES = (
 _RUNNING = "Check the base URL and that the server is running."
 
 
+@lru_cache(maxsize=64)
 def endpoint(base_url: str) -> httpx.URL:
     """Where to post, without credentials; keeps the query and a path that is already whole."""
     url = httpx.URL(base_url)
@@ -36,6 +38,7 @@ def endpoint(base_url: str) -> httpx.URL:
     return url.copy_with(path=path, username="", password="")
 
 
+@lru_cache(maxsize=64)
 def credentials(base_url: str) -> str:
     """`user:password` in the address, as the value of an Authorization header; else ""."""
     userinfo = httpx.URL(base_url).userinfo

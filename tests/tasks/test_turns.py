@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from tasks import runner
 from tasks.models import Task
 from tasks.runner import runnable
 from tasks.starting import may_begin
@@ -41,3 +42,4 @@ def test_the_query_finds_exactly_what_may_be_begun(
         make_approval(task)
     found = Task.objects.filter(runnable(), pk=task.pk, status__in=Task.OPEN).exists()
     assert found == (may_begin(task, "me:1") is not None)
+    assert found == (task.pk in runner._look(10, [], [], []).runnable)

@@ -1,0 +1,201 @@
+"""What a run stores: together where that loses nothing, in order, and never behind anybody's back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from agent.events import (
+    AgentCompleted,
+    AssistantMessageAdded,
+    ModelCallFinished,
+    ModelCallStarted,
+    StoredEvent,
+    TaskCompleted,
+    TaskCreated,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    UserMessageAdded,
+)
+from agent.messages import Usage
+from tasks import endings, events, sessions
+from tasks.endings import Behind
+from tasks.events import FenceLost, Row
+from tasks.journal import WAIT_SECONDS, Journal
+from tasks.models import ModelUsage, Task
+from tasks.writer import writer
+from tests.support.rows import make_task
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ASKED = ModelCallStarted(step=1, model="m", attempt=1)
+WANTS = ToolCallRequested(
+    step=1,
+    tool_call_id="c1",
+    block_id="b1",
+    index=0,
+    name="read_file",
+    arguments={"path": "a"},
+    capability="file:read",
+    risk="low",
+    decision="allow",
+    rule="default",
+)
+REPLIED = ModelCallFinished(
+    step=1, finish_reason="stop", usage=Usage(input_tokens=7), cost=None, duration_ms=1
+)
+READS = ToolCallStarted(step=1, tool_call_id="c1")
+HAS_READ = ToolCallFinished(step=1, tool_call_id="c1", ok=True, content="A")
+ASKED_AGAIN = ModelCallStarted(step=2, model="m", attempt=1)
+SAYS = AssistantMessageAdded(step=2, block_id="b2", text="Done.")
+SAID = ModelCallFinished(
+    step=2, finish_reason="stop", usage=Usage(input_tokens=5), cost=None, duration_ms=1
+)
+DONE = AgentCompleted(final_answer="Done.")
+WORD = UserMessageAdded(message_id="m1", text="And the other?", by="alice")
+
+
+@pytest.fixture
+async def task() -> AsyncIterator[Task]:
+    row = await sync_to_async(make_task)(status=Task.Status.RUNNING, run=1)
+    born = TaskCreated(goal=row.goal, session_id=str(row.session_id), trigger="api")
+    await writer.run(partial(events.append, row.pk, [born]))
+    yield await Task.objects.select_related("session").aget(pk=row.pk)
+    writer.stop()
+
+
+@pytest.fixture
+async def journal(task: Task) -> AsyncIterator[Journal]:
+    told = Journal(task, 1, 1, "m", lambda: None)
+    told.transcript = await sync_to_async(sessions.transcript_of)(task)
+    yield told
+    await told.close()
+
+
+async def take(journal: Journal, *batch: StoredEvent, waits: bool = False) -> None:
+    """As a run does it: stored or deferred, then folded."""
+    if waits:
+        journal.defer(batch)
+    else:
+        await journal.store(batch)
+    for event in batch:
+        journal.transcript.apply(event)
+
+
+async def log(task: Task) -> list[Row]:
+    return await sync_to_async(events.page)(task.pk)
+
+
+async def types(task: Task) -> list[str]:
+    return [row.type for row in await log(task)]
+
+
+async def stored(task: Task, count: int) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            if len(await log(task)) == count:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def say(task: Task) -> None:
+    await writer.run(partial(events.append, task.pk, [WORD]))
+
+
+async def agrees(journal: Journal, task: Task) -> None:
+    """The history in memory is the one that the next process would read."""
+    fresh = await Task.objects.select_related("session").aget(pk=task.pk)
+    read = await sync_to_async(sessions.transcript_of)(fresh)
+    assert journal.transcript.messages() == read.messages()
+    assert journal.known == fresh.last_sequence
+
+
+async def step(journal: Journal) -> None:
+    await take(journal, ASKED)
+    await take(journal, WANTS, REPLIED, waits=True)
+    await take(journal, READS, waits=True)
+    await take(journal, HAS_READ, waits=True)
+
+
+async def test_a_step_that_only_reads_is_one_command(journal: Journal, task: Task) -> None:
+    await step(journal)
+    assert await types(task) == ["task_created", "model_call_started"]
+    await take(journal, ASKED_AGAIN)
+    rows = await log(task)
+    assert [row.type for row in rows[2:]] == [
+        *("tool_call_requested", "model_call_finished", "tool_call_started"),
+        *("tool_call_finished", "model_call_started"),
+    ]
+    assert len({row.created_at for row in rows[2:]}) == 1
+    await agrees(journal, task)
+    row = await Task.objects.aget(pk=task.pk)
+    assert (row.steps, row.usage["input_tokens"]) == (1, 7)
+    used = await ModelUsage.objects.aget(task=task)
+    assert (used.calls, used.input_tokens) == (1, 7)
+
+
+async def test_what_waits_is_stored_although_nothing_follows(journal: Journal, task: Task) -> None:
+    await step(journal)
+    await stored(task, 6)
+    await take(journal, ASKED_AGAIN)
+    await agrees(journal, task)
+    assert [row.sequence for row in await log(task)] == list(range(1, 8))
+
+
+async def test_words_that_come_while_something_waits_are_answered(
+    journal: Journal, task: Task
+) -> None:
+    await step(journal)
+    await say(task)
+    await take(journal, ASKED_AGAIN)
+    assert (await types(task))[2] == "user_message"
+    await agrees(journal, task)
+    assert journal.transcript.messages()[-1].text == WORD.text  # type: ignore[union-attr]
+
+
+async def test_an_end_stores_what_waits(journal: Journal, task: Task) -> None:
+    await take(journal, ASKED_AGAIN)
+    await take(journal, SAYS, SAID, waits=True)
+    await journal.end(partial(_end, task, journal.known))
+    assert (await types(task))[2:] == [
+        *("assistant_message", "model_call_finished", "agent_completed", "task_completed"),
+    ]
+    used = await ModelUsage.objects.aget(task=task)
+    assert (used.calls, used.input_tokens) == (1, 5)
+
+
+async def test_an_end_that_comes_too_late_leaves_everything_to_the_next_look(
+    journal: Journal, task: Task
+) -> None:
+    await take(journal, ASKED_AGAIN)
+    await take(journal, SAYS, SAID, waits=True)
+    await say(task)
+    with pytest.raises(Behind):
+        await journal.end(partial(_end, task, journal.known))
+    assert await types(task) == ["task_created", "model_call_started", "user_message"]
+    await journal.read_on()
+    assert (await types(task))[3:] == ["assistant_message", "model_call_finished"]
+    assert journal.transcript.unanswered
+    await agrees(journal, task)
+    assert (await ModelUsage.objects.aget(task=task)).calls == 1
+
+
+async def test_a_run_that_lost_its_task_hears_it_at_the_next_event(
+    journal: Journal, task: Task
+) -> None:
+    await step(journal)
+    await Task.objects.filter(pk=task.pk).aupdate(run=2)
+    await asyncio.sleep(2 * WAIT_SECONDS)
+    await journal.close()  # its flush has failed, and nobody has heard it
+    with pytest.raises(FenceLost):
+        await journal.store([ASKED_AGAIN])
+    assert len(await log(task)) == 2
+
+
+def _end(task: Task, seen: int, waiting: Sequence[StoredEvent]) -> None:
+    endings.end(task.pk, TaskCompleted(), run=1, seen=seen, before=[*waiting, DONE])

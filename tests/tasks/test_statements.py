@@ -1,0 +1,112 @@
+"""Statements that are made once say what the ORM would say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db.models import DateTimeField, F, Model
+
+from tasks.models import ModelProfile, PolicyRule, Task, Workspace
+from tasks.statements import Insert, Prepared, Rows, Slot, Sql, fetch, key_of, update
+from tests.support.people import make_approval
+from tests.support.rows import make_session, make_task, make_user, make_workspace
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 1, 31, 9, 30, 0, 123000, tzinfo=UTC)
+
+
+def fields(row: Model) -> dict[str, Any]:
+    return {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}
+
+
+def test_a_row_is_the_one_of_the_orm() -> None:
+    task = make_task(limits={"steps": 3}, cost="1.250000", lease_expires_at=NOW, status="queued")
+    rows: list[Model] = [
+        task,
+        make_approval(task),
+        task.session,
+        task.session.workspace,
+        ModelProfile.objects.create(name="m", base_url="http://h/v1", model="m", price_input="0.5"),
+        PolicyRule.objects.create(
+            decision="ask", capability="file:write", scope="global", made_by=task.created_by
+        ),
+    ]
+    for row in rows:
+        found = Rows(type(row), "WHERE id = %s").get(row.pk)
+        assert fields(found) == fields(type(row)._default_manager.get(pk=row.pk))
+        assert not found._state.adding
+
+
+def test_what_is_not_there() -> None:
+    rows = Rows(Task, "WHERE id = %s")
+    assert rows.one(make_session().pk) is None
+    with pytest.raises(Task.DoesNotExist):
+        rows.get(make_session().pk)
+
+
+def test_an_insert_is_the_one_of_the_orm() -> None:
+    session = make_session()
+    new = Task(
+        session=session,
+        owner_id=session.owner_id,
+        workspace_id=session.workspace_id,
+        goal="ü",
+        trigger=Task.Trigger.API,
+        limits={"steps": 1},
+        created_by_id=session.owner_id,
+    )
+    stored = Insert(Task)(new)
+    assert not stored._state.adding
+    assert fields(Task.objects.get(pk=new.pk)) == fields(new)
+    stored.goal = "changed"
+    stored.save()  # an UPDATE, not a second row
+    assert Task.objects.count() == 1
+
+
+def test_an_update_takes_values_expressions_and_texts_of_ours() -> None:
+    task = make_task(run=3, last_sequence=7)
+    changes = {
+        "run": Sql("run + 1"),
+        "compacted_at": F("last_sequence"),
+        "usage": {"a": 1},
+        "finished_at": NOW,
+        "status": Task.Status.COMPLETED,
+    }
+    assert update(Task, changes, "id = %s AND status = %s", task.pk, Task.Status.RUNNING) == 0
+    assert update(Task, changes, "id = %s AND status = %s", task.pk, Task.Status.QUEUED) == 1
+    task.refresh_from_db()
+    assert (task.run, task.compacted_at, task.usage, task.finished_at, task.status) == (
+        *(4, 7, {"a": 1}, NOW),
+        "completed",
+    )
+
+
+def test_a_prepared_query_is_given_other_values_each_time() -> None:
+    session = make_session()
+    tasks = [make_task(session, created_at=NOW + timedelta(hours=hour)) for hour in range(3)]
+    prepared = Prepared(
+        lambda: (
+            Task.objects.filter(created_at__gte=Slot(0, DateTimeField()))
+            .order_by("created_at")
+            .values_list("pk")
+        )
+    )
+    found = [
+        [key_of(key) for (key,) in prepared(NOW + timedelta(hours=hour), most)]
+        for hour, most in ((1, 9), (0, 2), (3, 9))
+    ]
+    assert found == [
+        [tasks[1].pk, tasks[2].pk],
+        [tasks[0].pk, tasks[1].pk],
+        [],
+    ]
+
+
+def test_values_are_parameters() -> None:
+    make_workspace(make_user("o'hara"), name="100%; --")
+    found = fetch("SELECT name FROM tasks_workspace WHERE name = %s", "100%; --")
+    assert found == [("100%; --",)]
+    assert [row.name for row in Rows(Workspace, "WHERE name = %s")("100%; --")] == ["100%; --"]
