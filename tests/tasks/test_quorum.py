@@ -13,10 +13,11 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 from django.test import AsyncClient, Client
+from django.urls import reverse
 from django.utils import timezone
 
 from tasks import access, quorum
-from tasks.models import Approval, TaskEvent
+from tasks.models import Approval, Notice, TaskEvent
 from tests.support.people import (
     House,
     bearer,
@@ -266,3 +267,42 @@ def test_nothing_can_be_kept_alive_that_is_over(house: House) -> None:
     assert code(snooze(house.alice, house.approval)) == (409, "expired")
     Approval.objects.update(status="rejected", resolved_by=house.dora, resolved_at=timezone.now())
     assert code(snooze(house.alice, house.approval)) == (409, "already_resolved")
+
+
+# ── in the admin ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_admin_shows_who_said_yes_and_why(house: House, settings: Any) -> None:
+    demand(settings, two_approvers=("write",))
+    resolve(house.dora, house.approval, comment="<b>looks</b> right")
+    admin = User.objects.create_superuser("admin", password=None)
+    client = Client()
+    client.force_login(admin)
+    decide = reverse("admin:tasks_approval_decide", args=[house.approval.pk])
+    page = client.get(reverse("admin:tasks_approval_change", args=[house.approval.pk]))
+    log = client.get(reverse("admin:tasks_task_change", args=[house.task.pk]))
+
+    for shown in (page.content.decode(), log.content.decode()):
+        assert "dora" in shown
+        assert "&lt;b&gt;looks&lt;/b&gt; right" in shown
+        assert "<b>looks" not in shown
+    client.post(decide, {"decision": "approve"})
+    house.approval.refresh_from_db()
+    assert (house.approval.status, house.approval.resolved_by) == ("approved", admin)
+
+
+def test_the_admin_lists_what_was_sent(house: House, settings: Any) -> None:
+    message = Notice.objects.create(
+        approval=house.approval,
+        channel="webhook",
+        address="https://hooks.example",
+        status="failed",
+        error="It answered <500>.",
+    )
+    client = Client()
+    client.force_login(User.objects.create_superuser("admin", password=None))
+    listed = client.get(reverse("admin:tasks_notice_changelist")).content.decode()
+    page = client.get(reverse("admin:tasks_notice_change", args=[message.pk])).content.decode()
+
+    assert "Given up" in listed
+    assert "It answered &lt;500&gt;." in page
