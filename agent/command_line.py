@@ -25,7 +25,7 @@ from agent.launchers import (
     loop_variable,
     names,
 )
-from agent.shell_words import runs_nothing, scan
+from agent.shell_words import is_plain_pattern, is_plain_test, runs_nothing, scan
 
 MAX_BYTES = 16 * 1024
 MAX_DEPTH = 64
@@ -52,17 +52,6 @@ _BLANK = re.compile(r"(?:[ \t]+(?:\\\n[ \t]*)*)?")
 _SPACE = re.compile(r"(?:[ \t\n]+(?:\\\n[ \t\n]*)*)?")
 _DELIMITER = " \t\n;&|()<>"
 _BACKTICKS = re.compile(r"`([^`\\\"']*)`")
-_TEST = re.compile(
-    r"""\[(?P<double>\[)?\ (?:!\ )?(?:
-        (?:-[abcdefghknprstuwxzLNSGO]\ )?(?:{word})
-        | (?:{word})\ (?:=|==|!=|(?(double)(?!)|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef)))\ (?:{word})
-    )\ \](?(double)\])""".replace(
-        "{word}",
-        r""""[^"`$\\]*"|"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?"|"\$[0-9]"|'[^']*'|[\w./][\w./-]*""",
-    ),
-    re.VERBOSE | re.ASCII,
-)
-_CASE_PATTERN = re.compile(r"[\w.,/*?:@%+=-]+|\"[^\"`$\\]*\"|'[^']*'", re.ASCII)
 _WORDS = names(
     "word number string raw_string concatenation simple_expansion expansion command_substitution "
     "process_substitution arithmetic_expansion"
@@ -235,7 +224,7 @@ class _Line:
             elif child.type == ")":
                 opened = True
             elif child.is_named:
-                if not _CASE_PATTERN.fullmatch(self._text(child)):
+                if not is_plain_pattern(self._text(child)):
                     raise Unsure
             elif child.type not in ("(", "|", ";", ";;", ";&", ";;&", "&", "\n"):
                 raise Unsure
@@ -253,7 +242,7 @@ class _Line:
     def _test(self, node: Node, depth: int) -> None:
         """Known forms only: others evaluate subscripts, or words that come of an expansion."""
         self._delimited(node)
-        if not _TEST.fullmatch(self._text(node)):
+        if not is_plain_test(self._text(node)):
             raise Unsure
 
     def _comment(self, node: Node, depth: int) -> None:

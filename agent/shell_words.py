@@ -19,6 +19,17 @@ _VARIABLE = re.compile(
     r"|\$\{[A-Za-z_][A-Za-z0-9_]*(?::?[-+]|##?|%%?|//?|\^\^?|,,?)[A-Za-z0-9_./ *?-]*\}"
     r"|\$\(\([0-9 +*/%-]+\)\)"
 )
+_TEST = re.compile(
+    r"""\[(?P<double>\[)?\ (?:!\ )?(?:
+        (?:-[abcdefghknprstuwxzLNSGO]\ )?(?:{word})
+        | (?:{word})\ (?:=|==|!=|(?(double)(?!)|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef)))\ (?:{word})
+    )\ \](?(double)\])""".replace(
+        "{word}",
+        r""""[^"`$\\]*"|"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?"|"\$[0-9]"|'[^']*'|[\w./][\w./-]*""",
+    ),
+    re.VERBOSE | re.ASCII,
+)
+_CASE_PATTERN = re.compile(r"[\w.,/*?:@%+=-]+|\"[^\"`$\\]*\"|'[^']*'", re.ASCII)
 _BODY_RUNS = re.compile(r"[\\`]|\$[({\[]")
 
 
@@ -30,6 +41,16 @@ def scan(text: str, start: int, end: int, nested: Nested) -> str:
 def runs_nothing(text: str) -> bool:
     """Whether an expanded here-document has plain variables at most."""
     return not _BODY_RUNS.search(_VARIABLE.sub("", text))
+
+
+def is_plain_test(text: str) -> bool:
+    """Whether a test in brackets has one of the forms that evaluate nothing."""
+    return _TEST.fullmatch(text) is not None
+
+
+def is_plain_pattern(text: str) -> bool:
+    """Whether a pattern of `case` expands nothing."""
+    return _CASE_PATTERN.fullmatch(text) is not None
 
 
 class _Scan:
