@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from agent.events import TERMINAL_TYPES, payload_of
@@ -41,6 +42,8 @@ FRAME_CHARS = FRAME_BYTES
 CHUNK_BYTES = 64 * 1024
 """Frames are handed on in chunks of about this size."""
 PAGE_ROWS = 100
+PAGE_BYTES = 256 * 1024
+"""What a follower keeps of a page that it read from the database."""
 RETRY_MILLISECONDS = 2000
 
 Frame = StoredFrame
@@ -201,6 +204,8 @@ class _Follower:
         self._cursor = min(cursor, greeting.last)
         self._ended = False
         self._page: deque[StoredFrame] = deque()
+        self._large: Iterator[bytes] = iter(())
+        """What is left of a frame that is sent piece by piece."""
         self._blocks: dict[LiveKey, Seen] = {}
         self._progress: dict[LiveKey, int] = {}
         self._pulse = _Pulse(seat, source.heartbeat)
@@ -210,6 +215,8 @@ class _Follower:
 
     async def next_chunk(self) -> bytes | None:
         """What to send next; waits when there is nothing. None is the end."""
+        if not self._seat.closing and (piece := next(self._large, None)):
+            return piece
         while not (self._ended or self._seat.closing):
             if self._pulse.due():
                 return await self._beat()
@@ -246,7 +253,7 @@ class _Follower:
             rows = await self._source.page(self._cursor, PAGE_ROWS)
             # The database may be ahead of the hub: what these rows end must not be shown again.
             self._seat.settle(rows)
-            self._page.extend(rows)
+            self._page.extend(_first(rows, PAGE_BYTES))
             if self._dress is not None:
                 await self._dress.prepare(self._at_hand())
             chunk = self._stored(self._at_hand())
@@ -268,8 +275,10 @@ class _Follower:
                 if size >= CHUNK_BYTES:
                     return b"".join(parts)
             body = frame.body if self._dress is None else self._dress.stored(frame)
-            if body is None:
+            if body is None or (parts and len(body) > CHUNK_BYTES):
                 break
+            if len(body) > CHUNK_BYTES:
+                return self._advance_large(frame, body)
             parts.append(self._advance(frame, body))
             size += len(parts[-1])
             if self._ended or size >= CHUNK_BYTES:
@@ -301,6 +310,14 @@ class _Follower:
         self._ended = self._kind == "task" and frame.type in TERMINAL_TYPES
         sent = sse.stored_frame(number, body)
         return sent if self._extras is None else sent + self._extras.after(frame)
+
+    def _advance_large(self, frame: StoredFrame, body: bytes) -> bytes:
+        """The body is everybody's: a follower that does not read holds one piece of it."""
+        begin = sse.stored_frame(frame.number(self._kind), b"")
+        after = self._advance(frame, b"").removeprefix(begin)
+        pieces = (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
+        self._large = chain(pieces, [after] if after else [])
+        return begin + next(self._large)
 
     # ── the live state ────────────────────────────────────────────────────────────────────────
 
@@ -338,6 +355,18 @@ class _Follower:
 
     def _is_dressed(self, block: LiveBlock) -> bool:
         return self._dress is not None and block.kind == "text"
+
+
+def _first(rows: Sequence[StoredFrame], most: int) -> list[StoredFrame]:
+    """As many as fit, but one at least; the others are read again when it is their turn."""
+    found: list[StoredFrame] = []
+    size = 0
+    for row in rows:
+        size += len(row.body)
+        if found and size > most:
+            break
+        found.append(row)
+    return found
 
 
 def _forget(entries: dict[LiveKey, Any], task_id: str) -> None:

@@ -19,6 +19,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, Strea
 from django.http.response import HttpResponseBase
 
 from streaming.follow import Dress, Frame, Greeting, Source, follow
+from streaming.large import shared
 from streaming.rendering import Html
 from streaming.sse import parse_cursor
 from tasks import access, events, service
@@ -176,7 +177,7 @@ def _task_source(principal: Principal, task_id: UUID) -> Source:
     return Source(
         kind="task",
         id=str(task_id),
-        page=sync_to_async(page),
+        page=sync_to_async(shared("task", str(task_id), page)),
         greet=greet,
         check=check,
         heartbeat=heartbeat,
@@ -209,7 +210,7 @@ def session_source(principal: Principal, session_id: UUID) -> Source:
     return Source(
         kind="session",
         id=str(session_id),
-        page=sync_to_async(page),
+        page=sync_to_async(shared("session", str(session_id), page)),
         greet=greet,
         check=check,
         heartbeat=heartbeat,

@@ -32,7 +32,7 @@ class Key(NamedTuple):
     id: str
 
 
-class StoredFrame(msgspec.Struct, frozen=True, kw_only=True):
+class StoredFrame(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """A committed event, encoded once for all followers of its task and its session."""
 
     task_id: str

@@ -175,8 +175,9 @@ class Crowd:
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(random.uniform(1, 8)):
+                    pause = 0.5 if slow else 0
                     while await reader.read(512 if slow else 65_536):
-                        await asyncio.sleep(0.5 if slow else 0)
+                        await self._wait(pause)
             writer.transport.abort()
             self.soaked.done["slow reader" if slow else "follower"] += 1
 
