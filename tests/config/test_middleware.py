@@ -129,3 +129,18 @@ async def test_static_files_are_served_without_a_warning():
 def test_static_files_under_a_synchronous_server():
     response = Client().get("/static/admin/css/base.css")
     assert b"".join(response).startswith(b"/*")
+
+
+def test_with_an_https_address_pages_leave_http_and_answers_say_so(settings):
+    settings.SECURE_SSL_REDIRECT = True
+    settings.SECURE_HSTS_SECONDS = 3600
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    client = Client()
+    page = client.get("/page")
+    assert (page.status_code, page["Location"]) == (301, "https://testserver/page")
+    assert client.get("/healthz").status_code == 200, "probes and local scripts come as they are"
+    for where in ("/page", "/api/thing"):
+        answer = client.get(where, headers={"X-Forwarded-Proto": "https"})
+        assert answer.status_code == 200
+        assert answer["Strict-Transport-Security"] == "max-age=3600"
+    assert "Strict-Transport-Security" not in client.get("/api/thing")

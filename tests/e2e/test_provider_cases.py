@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+from pathlib import Path
+from zipfile import ZipFile
+
 import pytest
 
 from tests.support.e2e import CANARY, Desk, Follower, House, Person, opened
@@ -104,6 +108,15 @@ async def test_a45_the_key_is_nowhere(house: House, alice: Person) -> None:
         if path.is_file() and (b"CANARY" in (data := path.read_bytes()) or key[-9:] in data)
     ]
     assert holding == [], "database, journal, logs and workspaces"
+    export = await alice.http.get(f"/api/tasks/{played.id}/export")
+    with ZipFile(BytesIO(export.content)) as archive:
+        assert b"CANARY" not in b"".join(archive.read(name) for name in archive.namelist())
+    assert key not in command_line(house.server.pid)
+
+
+def command_line(pid: int) -> bytes:
+    """What everybody on the machine sees of a process."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 async def test_a54_a_refused_field_is_left_out_at_once(house: House, alice: Person) -> None:
