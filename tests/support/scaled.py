@@ -40,6 +40,7 @@ class Services:
         env = self.env("template_house")
         self.postgres.run("CREATE DATABASE template_house")
         manage(self.state, "migrate", "-v0", "--skip-checks", env=env)
+        self.postgres.run("CREATE DATABASE template_empty TEMPLATE template_house")
         output = manage(self.state, "shell", "-v0", "-c", f"DESKS = {DESKS}\n{FURNISH}", env=env)
         self.tokens = json.loads(output.splitlines()[-1])
 

@@ -1,0 +1,54 @@
+"""From SQLite to PostgreSQL: the same log, with the same root, that goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.daphne import ROOT, environment, manage, migrated
+from tests.support.scaled import Services
+
+DEMO = {"PILOTHOUSE_DEMO_MODEL": "1"}
+GOAL = ("--goal", "Compare the supplier quotes and write a report.", "--json")
+
+
+def root_of(state: Path, env: Mapping[str, str]) -> str:
+    output = manage(state, "verify_log", env=env)
+    assert " 0 broken" in output
+    return output.splitlines()[-1]
+
+
+@pytest.mark.timeout(300)
+def test_a_database_moves_with_its_log(tmp_path: Path, scale: Services) -> None:
+    migrated(tmp_path)
+    manage(tmp_path, "seed_demo", env=DEMO)
+    run = manage_any(tmp_path, "run_task", "--workspace", "demo", "--approve", "deny", *GOAL)
+    assert run.returncode == 0, run.stderr
+    before = root_of(tmp_path, {})
+    scale.postgres.run("CREATE DATABASE moved TEMPLATE template_empty")
+    new = {"DATABASE_URL": scale.postgres.url("moved")}
+    old = f"sqlite:///{tmp_path / 'db.sqlite3'}"
+    manage(tmp_path, "copy_from", old, env=new)
+    assert root_of(tmp_path, new) == before
+    again = manage_any(
+        tmp_path, "run_task", "--workspace", "demo", "--approve", "deny", *GOAL, env=new
+    )
+    assert again.returncode == 0, again.stderr
+    assert root_of(tmp_path, new) != before
+
+
+def manage_any(
+    state: Path, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=environment(state, DEMO | dict(env or {})),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
