@@ -1,5 +1,5 @@
 // What a decision shows: head, facts, evidence, fields, buttons. Values in, elements out; approval.js has the rules.
-import { button, glyph, h, svg } from "./dom.js";
+import { button, glyph, h, iconButton, svg } from "./dom.js";
 import { diffView } from "./diff.js";
 import { argumentsView } from "./calls.js";
 import { approveWord, reachOf, rejectWord } from "./scope.js";
@@ -25,7 +25,7 @@ export function headOf(card, open) {
       "header",
       { class: "appr__h" },
       h("p", { class: "appr__eye" }, glyph(eye.icon), eye.text),
-      h("p", { class: open ? "appr__left" : "appr__left muted" }, timeOf(approval, open)),
+      h("p", { class: open ? "appr__left" : "appr__left muted" }, timeOf(approval, open), open && approval.expires_at && card.ctx.canDecide ? moreTime(card) : null),
       h("h3", { id: `appr-t-${approval.id}` }, card.phase === "unsent" ? t("Your decision did not reach the server") : decisionTitle(approval)),
       h("p", { class: "appr__why" }, whyOf(card, open)),
     ),
@@ -37,6 +37,10 @@ function timeOf(approval, open) {
   if (!open) return approval.resolved_at ? time(approval.resolved_at) : "";
   if (!approval.expires_at) return t("No time limit");
   return [h("span", { class: "num", "data-left": "" }), h("span", { class: "sr" }, t(", then rejected by itself"))];
+}
+
+function moreTime(card) {
+  return iconButton("plus", t("More time"), { kind: "btn--quiet btn--small", disabled: card.busy, onclick: () => card.snooze() });
 }
 
 function gaugeOf({ approval }) {
@@ -207,7 +211,6 @@ function buttonsOf(card) {
     { class: "appr__do" },
     buttons(card),
     h("p", { class: "hint" }, card.busy ? t("Sending…") : askedWords(approval)),
-    approval.expires_at ? button(t("More time"), { icon: "hour", kind: "btn--quiet btn--small", disabled: card.busy, onclick: () => card.snooze() }) : null,
   );
 }
 

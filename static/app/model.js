@@ -70,8 +70,9 @@ export function stepMs(step, task) {
  *  Steps behind each other share one fold; the last step of a turn is never folded. */
 export function entriesOf(task) {
   const entries = [];
-  const last = task.items.findLast((item) => item.kind === "step");
-  for (const item of task.items) {
+  const items = task.items.filter((item) => item.kind !== "step" || !task.ended || item.blocks.length); // it said nothing
+  const last = items.findLast((item) => item.kind === "step");
+  for (const item of items) {
     if (item.kind !== "step") {
       entries.push({ key: `${item.kind}:${item.id ?? item.at}`, ...item });
     } else if (item === last) {

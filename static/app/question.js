@@ -9,7 +9,7 @@ export function answerForm(id, options) {
   const radios = options.map((option) => h("input", { type: "radio", name: `choice-${id}`, value: option }));
   const choices = radios.map((radio) => h("label", { class: "check" }, radio, h("span", { class: "wrap" }, radio.value)));
   const label = h("label", { for: own.id }, options.length ? t("Or in your words") : t("Your answer"));
-  const node = h("form", { class: "appr__note stack--s" }, choices, h("div", { class: "field" }, label, own), hint);
+  const node = h("form", { class: "appr__note stack--s" }, choices.length ? h("div", { class: "stack--s", role: "radiogroup", "aria-labelledby": `appr-t-${id}` }, choices) : null, h("div", { class: "field" }, label, own), hint);
   node.addEventListener("submit", (event) => event.preventDefault());
   node.addEventListener("change", ({ target }) => {
     if (target.type === "radio") own.value = "";

@@ -56,7 +56,7 @@ export function size(bytes) {
 
 /** 0.04 s, 3.2 s, 41 s, 2 min 5 s: below a minute always seconds, so that lists can be compared at a glance. */
 export function seconds(value) {
-  if (value < 0.01) return `< ${number(0.01, 2)} s`;
+  if (value < 0.1) return `${number(Math.ceil(value * 100) / 100, 2)} s`;
   if (value < 10) return `${number(value, value < 1 ? 2 : 1)} s`;
   if (value < 60) return `${number(Math.round(value))} s`;
   const whole = Math.round(value);

@@ -128,8 +128,8 @@ function pointTo(callout, pending, ctx) {
     ctx.show(approval.id);
   };
   callout.setAttribute("href", `#approval-${approval.id}`);
-  callout.watch = new IntersectionObserver(([entry]) => {
-    callout.hidden = entry.isIntersecting;
+  callout.watch = new IntersectionObserver((entries) => {
+    callout.hidden = entries.at(-1).isIntersecting; // a busy page is told of several changes at once
   });
   callout.watch.observe(card);
 }
