@@ -27,6 +27,13 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("notify_private", "the webhook may be in a private network"),
         ("repeat_limit", "identical calls in a row until a person is asked; 0: never"),
     ),
+    "Tools beyond files": (
+        ("enable_shell", "run_command: shell lines in the workspace"),
+        ("shell_seconds", "seconds of one command"),
+        ("shell_memory_mb", "megabytes of one command's processes together"),
+        ("shell_unsandboxed", "commands run even where there is no sandbox"),
+        ("enable_web", "fetch_url: pages of the public web"),
+    ),
     "Limits of a task": (
         ("max_agent_steps", "steps"),
         ("max_task_seconds", "seconds of work; waiting for people is free"),
