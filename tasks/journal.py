@@ -46,13 +46,20 @@ class Journal:
     """Of one run. Each event is taken before the transcript holds it."""
 
     def __init__(
-        self, task: Task, run: int, last_sequence: int, model: str, stored: Callable[[], None]
+        self,
+        task: Task,
+        run: int,
+        last_sequence: int,
+        model: str,
+        stored: Callable[[], None],
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.transcript = Transcript()
         self.known = last_sequence
         """The newest event that the transcript holds."""
         self._task = task
         self._run = run
+        self._wait_seconds = wait_seconds
         self._stored = stored
         """Called whenever something was committed."""
         self._waiting: list[StoredEvent] = []
@@ -74,7 +81,7 @@ class Journal:
         self._take(batch)
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(WAIT_SECONDS, self._begin_flush)
+            self._timer = loop.call_later(self._wait_seconds, self._begin_flush)
 
     async def store(self, batch: Sequence[StoredEvent]) -> None:
         """Store these, and what waits, before anything else happens."""

@@ -31,7 +31,7 @@ class Pilothouse(Adapter):
     persists = "SQLite (WAL): task before it is accepted, each stored event before it is sent"
     background = can_attach = can_replay = has_tools = True
     tool, arg = "read_file", "path:x.txt"
-    ready_path = "/healthz"
+    ready_path, ready_s = "/healthz", 240
     server = "-m daphne -v 0 -b 127.0.0.1 -p {port} config.asgi:application"
 
     def __init__(self) -> None:

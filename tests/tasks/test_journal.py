@@ -26,7 +26,7 @@ from agent.messages import Usage
 from tasks import endings, events, sessions
 from tasks.endings import Behind
 from tasks.events import FenceLost, Row
-from tasks.journal import WAIT_SECONDS, Journal
+from tasks.journal import Journal
 from tasks.models import ModelUsage, Task
 from tasks.writer import writer
 from tests.support.rows import make_task
@@ -69,12 +69,26 @@ async def task() -> AsyncIterator[Task]:
     writer.stop()
 
 
+async def open_journal(task: Task, wait_seconds: float) -> Journal:
+    made = Journal(task, 1, 1, "m", lambda: None, wait_seconds)
+    made.transcript = await sync_to_async(sessions.transcript_of)(task)
+    return made
+
+
 @pytest.fixture
 async def journal(task: Task) -> AsyncIterator[Journal]:
-    told = Journal(task, 1, 1, "m", lambda: None)
-    told.transcript = await sync_to_async(sessions.transcript_of)(task)
-    yield told
-    await told.close()
+    """Its time never comes by itself."""
+    patient = await open_journal(task, 3600)
+    yield patient
+    await patient.close()
+
+
+@pytest.fixture
+async def hasty(task: Task) -> AsyncIterator[Journal]:
+    """Its time has come before anything else happens."""
+    made = await open_journal(task, 0)
+    yield made
+    await made.close()
 
 
 async def take(journal: Journal, *batch: StoredEvent, waits: bool = False) -> None:
@@ -139,11 +153,11 @@ async def test_a_step_that_only_reads_is_one_command(journal: Journal, task: Tas
     assert (used.calls, used.input_tokens) == (1, 7)
 
 
-async def test_what_waits_is_stored_although_nothing_follows(journal: Journal, task: Task) -> None:
-    await step(journal)
+async def test_what_waits_is_stored_although_nothing_follows(hasty: Journal, task: Task) -> None:
+    await step(hasty)
     await stored(task, 6)
-    await take(journal, ASKED_AGAIN)
-    await agrees(journal, task)
+    await take(hasty, ASKED_AGAIN)
+    await agrees(hasty, task)
     assert [row.sequence for row in await log(task)] == list(range(1, 8))
 
 
@@ -186,14 +200,15 @@ async def test_an_end_that_comes_too_late_leaves_everything_to_the_next_look(
 
 
 async def test_a_run_that_lost_its_task_hears_it_at_the_next_event(
-    journal: Journal, task: Task
+    hasty: Journal, task: Task
 ) -> None:
-    await step(journal)
+    await take(hasty, ASKED)
     await Task.objects.filter(pk=task.pk).aupdate(run=2)
-    await asyncio.sleep(2 * WAIT_SECONDS)
-    await journal.close()  # its flush has failed, and nobody has heard it
+    await take(hasty, WANTS, REPLIED, waits=True)
+    await asyncio.sleep(0)
+    await hasty.close()  # its flush has failed, and nobody has heard it
     with pytest.raises(FenceLost):
-        await journal.store([ASKED_AGAIN])
+        await hasty.store([READS])
     assert len(await log(task)) == 2
 
 
