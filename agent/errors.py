@@ -24,6 +24,8 @@ class ProviderError(AgentError):
     """The model did not answer."""
 
     retryable = False
+    otherwise = "Try again, or choose another model."
+    """What the person can do when nothing better is known."""
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class ProviderError(AgentError):
         super().__init__(message)
         self.code = code
         """Stable identifier, e.g. `provider_auth`, `provider_rate_limited`, `context_overflow`."""
-        self.hint = hint
+        self.hint = hint or self.otherwise
         """What the person can do about it."""
         self.status = status
         """HTTP status, when there was one."""
@@ -62,6 +64,10 @@ class ProviderIncomplete(ProviderError):
     """The model's reply broke off before its end."""
 
     retryable = True
+    otherwise = (
+        "Try again. If it happens again, look at the model's server and at what stands in between, "
+        "or choose another model."
+    )
 
 
 class PathRefused(AgentError):

@@ -214,6 +214,18 @@ async def test_what_asking_again_cannot_mend_is_said_at_once(
     assert words in told.task.error["hint"]
 
 
+async def test_a_reply_that_keeps_breaking_off_is_said_with_what_to_do(
+    house: House, stub: StubServer
+) -> None:
+    half = stream(chunk(content="Half"))
+    told = await play(house, stub, half, half, half, saying("Never."))
+    assert (told.task.status, told.requests) == ("failed", 3)
+    assert told.task.error is not None
+    assert "what stands in between" in told.task.error["hint"]
+    assert told.answers == ["Half"]
+    assert told.of("assistant_message")[0]["partial"] is True
+
+
 async def test_output_used_up_by_thinking_is_said_after_a_second_try(
     house: House, stub: StubServer
 ) -> None:
