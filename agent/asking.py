@@ -125,12 +125,13 @@ class ModelDesk:
             if isinstance(outcome, Reply):
                 self._room.learn(outcome.usage)
                 took = round((time.monotonic() - began) * 1000)
-                for event in await self._reply_events(step, outcome, took):
+                useless = _useless(outcome)
+                for event in await self._reply_events(step, outcome, took, says=not useless):
                     yield event
-                return
+                if useless is None:
+                    return
+                outcome = useless
             assert outcome is not None
-            if outcome.adapted:
-                self._tries -= 1  # each lesson is new, so they come to an end by themselves
             info = ErrorInfo(code=outcome.code, message=str(outcome), hint=outcome.hint)
             delay = self._next(outcome)
             if delay is None:
@@ -156,7 +157,10 @@ class ModelDesk:
                         reply = item
                     else:
                         yield item
-            reply = _checked(reply)
+            if reply is None:
+                raise ProviderIncomplete(
+                    "The model's reply had no end.", code="provider_incomplete"
+                )
         except ProviderError as error:
             yield error
         else:
@@ -235,6 +239,8 @@ class ModelDesk:
         """Seconds until the next attempt, perhaps of another model; None when there is none."""
         if error.code == "context_overflow" and self._room.overflowed():
             return 0.0
+        if error.adapted:
+            self._tries -= 1  # each lesson is new, so they come to an end by themselves
         delay = self._retries.delay(error, self._tries)
         longest = self._deadline - asyncio.get_running_loop().time()
         if self._others:
@@ -249,11 +255,15 @@ class ModelDesk:
 
     # ── a reply as events ────────────────────────────────────────────────────────────────────
 
-    async def _reply_events(self, step: int, reply: Reply, took: int) -> list[StoredEvent]:
+    async def _reply_events(
+        self, step: int, reply: Reply, took: int, *, says: bool
+    ) -> list[StoredEvent]:
+        """A reply that says nothing is paid for all the same."""
         prices = self._model.prices
         given: set[str] = set()
         await self._judge.refresh()
-        events = [await self._block_event(step, block, given) for block in reply.blocks]
+        blocks = reply.blocks if says else ()
+        events = [await self._block_event(step, block, given) for block in blocks]
         finished = ModelCallFinished(
             step=step,
             finish_reason=reply.finish_reason,
@@ -324,22 +334,21 @@ _USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 """Longer, empty or odd ids are replaced: they go into columns, frames and other providers."""
 
 
-def _checked(reply: Reply | None) -> Reply:
-    if reply is None:
-        raise ProviderIncomplete("The model's reply had no end.", code="provider_incomplete")
+def _useless(reply: Reply) -> ProviderError | None:
+    """What is wrong with a reply that neither says nor does anything."""
     if any(isinstance(block, ToolCall) for block in reply.blocks):
-        return reply
+        return None
     if any(isinstance(block, Text) and block.text.strip() for block in reply.blocks):
-        return reply
+        return None
     if reply.finish_reason == "content_filter":
-        raise failure("it withheld the answer", "content_filter")
+        return failure("it withheld the answer", "content_filter")
     if reply.finish_reason == "length":
-        raise ProviderIncomplete(
+        return ProviderIncomplete(
             "The model had used up its output before it came to an answer.",
             code="empty_answer",
             hint="Raise max_tokens in the options of its profile, or choose another model.",
         )
-    raise ProviderIncomplete(
+    return ProviderIncomplete(
         "The model gave an empty answer.",
         code="empty_answer",
         hint="Ask again, or choose another model.",

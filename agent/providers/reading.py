@@ -39,8 +39,9 @@ class BodyReader:
         self._document += read
         if len(self._document) > MAX_DOCUMENT_BYTES:
             raise _too_large()
-        first = bytes(self._document[:64]).removeprefix(_BOM).lstrip()[:1]
-        if first in (b"", b"{", b"[", b"<"):
+        head = bytes(self._document[:64])
+        first = head.removeprefix(_BOM).lstrip()[:1]
+        if _BOM.startswith(head) or first in (b"", b"{", b"[", b"<"):
             return []
         self._assembler.begins(bytes(self._document))
         self._parser = SSEParser()

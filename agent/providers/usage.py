@@ -7,7 +7,8 @@ from typing import Any
 from agent.messages import Usage
 
 CHARS_PER_TOKEN = 4
-_MOST = 2**53
+_MOST = 10**9
+"""Tokens of one call; more is nonsense, and would be charged for."""
 
 
 def usage_of(value: dict[str, Any]) -> Usage | None:

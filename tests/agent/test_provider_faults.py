@@ -653,6 +653,11 @@ FAULTS = [
         text="a",
     ),
     Fault(
+        source="kin of SamSaffron/term-llm#487: a document behind a BOM",
+        stream=b'\xef\xbb\xbf{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}',
+        text="a",
+    ),
+    Fault(
         source="lidge-jun/opencodex#793: the last event has no line end at all",
         stream=b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}',
         text="a",

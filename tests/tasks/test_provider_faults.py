@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from tasks import wiring
-from tasks.models import ModelProfile, Task
+from tasks.models import ModelProfile, ModelUsage, Task
 from tests.support.cases import Turn
 from tests.support.profiles import make_profile
 from tests.support.provider_server import JSON, SSE
@@ -234,6 +234,28 @@ async def test_output_used_up_by_thinking_is_said_after_a_second_try(
     assert (told.task.status, told.requests) == ("failed", 2)
     assert told.task.error is not None
     assert "max_tokens" in told.task.error["hint"]
+
+
+async def test_a_reply_that_says_nothing_is_paid_for(house: House, stub: StubServer) -> None:
+    used = {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 1000}}
+    nothing = stream(chunk(reasoning="hm"), chunk("length"), used, "[DONE]")
+    told = await play(house, stub, nothing, saying("Done."), price_input=1, price_output=1000)
+    assert told.task.final_answer == "Done."
+    assert told.task.cost is not None
+    assert told.task.cost >= 1
+    assert told.task.steps == 1
+    assert [each["finish_reason"] for each in told.of("model_call_finished")] == ["length", "stop"]
+    assert told.of("reasoning_message") == []
+    row = await ModelUsage.objects.aget()
+    assert (row.calls, row.output_tokens >= 1000, row.cost >= 1) == (2, True, True)
+
+
+async def test_usage_that_cannot_be_true_is_estimated(house: House, stub: StubServer) -> None:
+    used = {"choices": [], "usage": {"prompt_tokens": 2**52, "completion_tokens": 10**10}}
+    absurd = stream(chunk(content="Done."), chunk("stop"), used, "[DONE]")
+    told = await play(house, stub, absurd, price_input=1, price_output=1000)
+    assert told.task.status == "completed"
+    assert told.of("model_call_finished")[0]["usage"]["estimated"] is True
 
 
 async def test_arguments_in_odd_forms_run_once_and_go_back_as_objects(
