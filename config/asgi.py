@@ -91,10 +91,7 @@ class Background:
         from tasks.relay.exchange import Exchange  # of the extra `scale`
 
         exchange = Exchange()
-        try:
-            await exchange.start()
-        except OSError as error:
-            raise StartError(f"REDIS_URL: cannot reach Redis ({error}).") from error
+        await exchange.start()
         held.push_async_callback(exchange.stop)
         self._listen(held, exchange)
 

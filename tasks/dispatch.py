@@ -5,15 +5,16 @@ never a runnable task without a job, nor a job for a task that was rolled back. 
 each job to one worker, lets one job of a session run at a time, and knows which workers died.
 
 All functions belong into a command and do nothing in embedded mode, which never imports
-Procrastinate. The task's row must be locked: that makes "one waiting job per task" a simple look.
+Procrastinate. One job of a task waits at a time: a second one is refused by the queue's own index.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
 from tasks.conf import conf
 from tasks.models import Task
@@ -48,10 +49,13 @@ def offer(task_id: UUID, attempt: int = 0) -> None:
         cursor.execute(_IS_WAITING, [lock])
         if cursor.fetchone() is not None:
             return
+    from procrastinate.exceptions import AlreadyEnqueued  # as in `_app`
+
     job = _app().configure_task(
         RUN_TASK, queue=QUEUE, lock=session_lock(task_id), queueing_lock=lock
     )
-    job.defer(task_id=str(task_id), attempt=attempt)
+    with suppress(AlreadyEnqueued), transaction.atomic():  # a moment ago, by another process
+        job.defer(task_id=str(task_id), attempt=attempt)
 
 
 def offer_answered(task_id: UUID) -> None:
@@ -65,11 +69,12 @@ def offer_answered(task_id: UUID) -> None:
 
 def offer_next(session_id: UUID) -> None:
     """Inside a command that ended a task or made one: the session's first open task, if it waits
-    for its turn and nobody else has taken it upon himself."""
+    for its turn and nobody else has taken it upon himself. Its row is not locked: this comes after
+    the session's, and rows of tasks come first."""
     if not conf().scale_out:
         return
     tasks = Task.objects.filter(session_id=session_id, status__in=Task.OPEN)
-    following = tasks.order_by("first_position").select_for_update().first()
+    following = tasks.order_by("first_position").first()
     if following is None or following.status != Task.Status.QUEUED or following.lease_worker:
         return
     offer(following.pk)
