@@ -85,8 +85,8 @@ class Conf:
     """When people are reminded of a question: below 1 a part of the time it waits, else seconds."""
     mail_from: str = ""
     """Sender of mails about what waits; empty: no mails."""
-    notify_url: str = ""
-    """Where a webhook says that something waits; empty: nowhere."""
+    notify_url: str = field(default="", repr=False)
+    """Where a webhook says that something waits; empty: nowhere. It may have a secret in its path."""
     notify_key: bytes = field(default=b"", repr=False)
     """Signs the webhook."""
     notify_private: bool = False

@@ -71,7 +71,7 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("audit_key", "key of the hash chains"),
     ),
 }
-SECRET = frozenset({"llm_api_key", "audit_key", "notify_key"})
+SECRET = frozenset({"llm_api_key", "audit_key", "notify_key", "notify_url"})
 UNSEEN = frozenset({"secrets_key", "variables", "given"})
 """Not settings of their own, or nobody's business."""
 OTHERS = "Other settings"

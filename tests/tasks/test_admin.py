@@ -726,11 +726,12 @@ def test_the_policy_in_force_says_where_it_comes_from(admin, settings):
         unattended_mode="read_only",
         llm_api_key="sk-very-secret",
         secrets_key=b"sealing-key",
+        notify_url="https://hooks.example/a-secret-path",
         variables={"OTHER_API_KEY": "sk-other"},
         given=frozenset({"PILOTHOUSE_UNATTENDED_MODE", "PILOTHOUSE_LLM_API_KEY"}),
     )
     page = text(admin.get(reverse("admin:tasks_approval_policy")))
-    for secret in ("sk-very-secret", "sealing-key", "sk-other"):
+    for secret in ("sk-very-secret", "sealing-key", "sk-other", "a-secret-path"):
         assert secret not in page
     for field in fields(Conf):
         shown = f"PILOTHOUSE_{field.name.upper()}<" in page

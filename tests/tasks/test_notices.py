@@ -303,6 +303,7 @@ async def test_a_private_address_is_not_asked(tmp_path: Path, settings: Any) -> 
 
     notice = await Notice.objects.aget()
     assert (receiver.got, notice.status, notice.attempts) == ([], "pending", 1)
+    assert notice.address == "http://localhost", "the path may hold a secret"
     assert "not public" in notice.error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -301,7 +302,11 @@ def test_the_admin_lists_what_was_sent(house: House, settings: Any) -> None:
     )
     client = Client()
     client.force_login(User.objects.create_superuser("admin", password=None))
-    listed = client.get(reverse("admin:tasks_notice_changelist")).content.decode()
+    card = client.get(reverse("admin:tasks_approval_change", args=[house.approval.pk]))
+    [path] = re.findall(r'href="(/admin/tasks/notice/\?[^"]+)"', card.content.decode())
+    answer = client.get(path.replace("&amp;", "&"))
+    assert answer.status_code == 200, "the card leads to what was sent about it"
+    listed = answer.content.decode()
     page = client.get(reverse("admin:tasks_notice_change", args=[message.pk])).content.decode()
 
     assert "Given up" in listed
