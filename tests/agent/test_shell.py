@@ -9,8 +9,10 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -387,6 +389,52 @@ async def test_cancelling_kills_everything(desk: Desk, shell: Callable[..., Shel
         await running
     await asyncio.sleep(0.4)
     assert not (desk.folder / "late").exists()
+
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+from agent.sandbox import bubblewrap
+from agent.toolbox import Toolbox, ToolContext
+from agent.tools.shell import Shell
+from agent.workspace import Workspace
+folder, mode, line = sys.argv[1:]
+shell = Shell() if mode == "sandbox" else Shell(sandbox=lambda: None, unsandboxed=True)
+context = ToolContext(workspace=Workspace(Path(folder)))
+asyncio.run(Toolbox([shell.tool()]).run("run_command", {"command": line}, context))
+"""
+
+
+@pytest.mark.skipif(not LINUX, reason="looks into /proc")
+@pytest.mark.parametrize(
+    "mode", [pytest.param("sandbox", marks=needs_sandbox), pytest.param("none")]
+)
+async def test_a_server_that_is_killed_takes_its_commands_along(desk: Desk, mode: str) -> None:
+    marker = f"m{uuid4().hex}"
+    line = f"touch started; (sleep 0.2; touch late; : {marker}) & sleep 300; : {marker}"
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVER, str(desk.folder), mode, line
+    )
+    while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
+        await asyncio.sleep(0.01)
+    assert len(processes(marker)) > 1, "the server and its command"
+    server.kill()
+    await server.wait()
+    for _ in range(100):
+        if not processes(marker):
+            break
+        await asyncio.sleep(0.05)
+    assert processes(marker) == []
+    assert not (desk.folder / "late").exists()
+
+
+def processes(marker: str) -> list[str]:
+    """Command lines that have the marker in them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(entry.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return [line for line in found if marker in line]
 
 
 async def test_one_command_at_a_time_in_a_workspace(desk: Desk) -> None:
