@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from tests.support.browser import Browser, Site, Watched
+from tests.support.browser import Browser, Site, Watched, axe
 from tests.support.e2e_model import Call, Model
 
 OLD = "# Plan\n\nOrder from Hanse Marine at 212 euro.\nTotal: 5,088\n"
@@ -187,6 +187,7 @@ def test_an_answer_for_the_session_is_a_rule_that_can_be_withdrawn(
     page = window.open("/settings")
     rule = page.locator("#rules-rows tr", has_text="write_file on ruled.md")
     expect(rule).to_contain_text("one session")
+    assert axe(page) == []
     rule.get_by_role("button", name="Withdraw").click()
     page.locator("#ask").get_by_role("button", name="Withdraw").click()
     expect(rule).to_have_count(0)
@@ -214,6 +215,7 @@ def test_a_question_is_answered_on_its_card(window: Watched, model: Model, site:
     card.focus()
     page.keyboard.press("a")
     expect(card.get_by_role("alert")).to_have_text("Choose an answer or write one.")
+    assert axe(page) == []
     page.keyboard.press("Space")
     card.get_by_label("Or in your words").fill("Both, please")
     expect(card.get_by_label("2025")).not_to_be_checked()

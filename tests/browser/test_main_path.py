@@ -7,10 +7,9 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.support.browser import Site, Watched
+from tests.support.browser import Site, Watched, axe
 
 GOAL = "Compare the supplier quotes and write a report"
 
@@ -145,15 +144,6 @@ def test_search_finds_goals(window: Watched) -> None:
     page.locator("body").press("/")
     page.keyboard.type("zanzibar")
     expect(page.locator("#groups .sess")).to_have_count(1)
-
-
-def axe(page: Page) -> list[str]:
-    results = Axe().run(page, options={"resultTypes": ["violations"]}).response
-    return [
-        f"{found['id']}: {found['help']}: {node['html'][:200]}"
-        for found in results["violations"]
-        for node in found["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

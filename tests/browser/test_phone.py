@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import Browser, Site
+from tests.support.browser import Browser, Site, axe
 from tests.support.e2e_model import Call, Hold, Model
 
 PHONE = {"width": 390, "height": 844}
@@ -39,6 +39,7 @@ def test_a_decision_is_a_sheet_that_escape_closes_and_that_decides(
     sheet = page.locator("#sheet")
     expect(sheet.locator(".appr h3")).to_have_text("Create phone.md")
     expect(sheet.locator(".appr")).to_be_focused()
+    assert axe(page) == []
     card.get_by_label("Comment").fill("typed")
 
     for _ in range(12):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
@@ -179,3 +180,13 @@ class Watched:
         self.requests.append(url)
         if not url.startswith((self.site.url, "data:", "blob:")):
             self.problems.append(f"a request to {url}")
+
+
+def axe(page: Page) -> list[str]:
+    """What axe-core finds wrong with the page as it is now."""
+    results = Axe().run(page, options={"resultTypes": ["violations"]}).response
+    return [
+        f"{found['id']}: {found['help']}: {node['html'][:200]}"
+        for found in results["violations"]
+        for node in found["nodes"]
+    ]
