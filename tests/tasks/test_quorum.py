@@ -311,3 +311,18 @@ def test_the_admin_lists_what_was_sent(house: House, settings: Any) -> None:
 
     assert "Given up" in listed
     assert "It answered &lt;500&gt;." in page
+
+
+def test_the_admin_narrows_what_waits_by_where_it_comes_from(house: House) -> None:
+    away = make_approval(make_task(make_session(make_workspace(house.bob)), trigger="cron"))
+    client = Client()
+    client.force_login(User.objects.create_superuser("admin", password=None))
+    path = reverse("admin:tasks_approval_changelist")
+    workspace = house.workspace.pk
+    for query, row in (
+        ("task__trigger__exact=cron", away),
+        (f"task__session__workspace__id__exact={workspace}", house.approval),
+    ):
+        page = client.get(f"{path}?{query}")
+        assert page.status_code == 200, query
+        assert list(page.context["cl"].result_list) == [row]
