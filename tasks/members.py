@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from tasks import audit
 from tasks.access import WRITERS
 from tasks.errors import Invalid, NotFound
-from tasks.models import Member, Session, Workspace
+from tasks.models import Approval, Member, Session, Task, Workspace
 
 
 def members_of(workspace: Workspace) -> QuerySet[Member]:
@@ -90,7 +90,7 @@ def _may_work(workspace: Workspace, user_id: int) -> bool:
 
 def _give(session: Session, user: User, by: str, why: str) -> None:
     before = session.owner
-    Session.objects.filter(pk=session.pk).update(owner=user)
+    _own(session, user)
     change = audit.Change(
         action="session.handed_over",
         by=by,
@@ -102,6 +102,16 @@ def _give(session: Session, user: User, by: str, why: str) -> None:
         note=why,
     )
     audit.record(change)
+
+
+def _own(session: Session, user: User) -> None:
+    """The session and the copies of its owner, by which lists are read. Rows of tasks come before
+    the session's, as in every append; then those that were made until it was ours."""
+    tasks = Task.objects.filter(session=session).exclude(owner=user)
+    tasks.update(owner=user)
+    Session.objects.filter(pk=session.pk).update(owner=user)
+    tasks.update(owner=user)
+    Approval.objects.filter(task__session=session).update(owner=user)
 
 
 def _note(

@@ -233,7 +233,7 @@ class Task(models.Model):
         Session, on_delete=models.PROTECT, related_name="tasks", db_index=False
     )
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, **_COPIED)
-    """Of its session, like the workspace; both never change. Lists read them from their index."""
+    """Of its session, like the workspace; `tasks.members` hands it over. Lists read their index."""
     workspace = models.ForeignKey(Workspace, **_COPIED)
     goal = models.TextField()
     status = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)

@@ -12,8 +12,8 @@ from django.test import Client
 
 from tasks import access, audit, members
 from tasks.models import AuditEntry, Member, Session
-from tests.support.people import House, bearer, make_house, principal
-from tests.support.rows import make_session, make_user
+from tests.support.people import House, bearer, make_approval, make_house, principal
+from tests.support.rows import make_session, make_task, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -152,6 +152,29 @@ def test_a_session_does_not_stay_with_who_may_no_longer_work_there(house: House,
     assert not access.visible_sessions(principal(house.bob), access.WRITERS).exists()
     [(by, details)] = told("session.handed_over")
     assert (by, bool(details["note"])) == ("alice", True)
+
+
+def test_what_is_in_a_session_goes_with_it_in_every_list(house: House) -> None:
+    session = make_session(house.workspace, owner=house.bob)
+    approval = make_approval(make_task(session))
+    assert [session.pk for session in lists_of(house.bob)] == [session.pk] * 2
+
+    hand_over(house.bob, session, "dora")
+    assert lists_of(house.bob) == []
+    assert [session.pk for session in lists_of(house.dora)] == [session.pk] * 2
+
+    call(house.alice, "delete", f"{people(house)}/dora")
+    assert not access.visible_tasks(principal(house.dora)).exists()
+    assert not access.visible_approvals(principal(house.dora)).exists()
+    assert access.find_approval(principal(house.alice), approval.pk, access.OWNER_ONLY) == approval
+
+
+def lists_of(user: User) -> list[Session]:
+    """The sessions of the tasks and the approvals that are listed as their own."""
+    who = principal(user)
+    tasks = access.visible_tasks(who, access.OWNER_ONLY)
+    approvals = access.visible_approvals(who, access.OWNER_ONLY)
+    return [*(row.session for row in tasks), *(row.task.session for row in approvals)]
 
 
 def test_reclaiming_again_changes_nothing(house: House) -> None:
