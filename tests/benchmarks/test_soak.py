@@ -15,7 +15,7 @@ from tests.benchmarks.soak import ALLOWED, Plan, grown, soak
 @pytest.mark.e2e
 async def test_a_mixed_load_for_ten_seconds_leaves_the_server_as_it_was(tmp_path: Path) -> None:
     counts = ("threads", "descriptors", "database connections")
-    plan = Plan(seconds=10, runs=20, followers=60, answer_seconds=1, watched=counts)
+    plan = Plan(seconds=10, runs=20, followers=60, answer_seconds=1, stay_seconds=4, watched=counts)
     soaked = await soak(plan, tmp_path)
     assert not soaked.problems
     assert {"speak", "write", "cancel", "follower", "slow reader"} <= soaked.done.keys()
