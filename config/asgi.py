@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from contextlib import AsyncExitStack
 
@@ -23,7 +22,6 @@ except ImproperlyConfigured as error:
     raise SystemExit(f"pilothouse: {error}") from error
 
 from django.conf import settings as django_settings
-from django.db import DatabaseError, InterfaceError
 
 from streaming.asgi.body import BodyLimit, bound_daphne
 from streaming.asgi.exchanges import OpenExchanges
@@ -46,7 +44,6 @@ DRAIN_GRACE_SECONDS = 0.5
 STREAMS_SECONDS = 1.0
 """What streams get to end, after the runs have drained."""
 LANES_SECONDS = 0.5
-GUARD_SECONDS = 2.0
 LAST_SECONDS = 2.5
 """After draining so much is left to everything else: with the default, 7.5 s in all."""
 
@@ -83,13 +80,17 @@ class Background:
         held.push_async_callback(_drain, runner, lock, settings.drain_seconds)
         await runner.start(lock.previous_worker or None)
         listener.ensure_started()
-        guard = asyncio.create_task(_guard(lock), name="lock")
+        guard = asyncio.create_task(server_lock.guard(lock), name="lock")
         held.callback(guard.cancel)
 
     async def _listen_to_others(self, held: AsyncExitStack) -> None:
         """Scale-out: workers run the tasks, the relay brings what they say."""
         from tasks.relay.exchange import Exchange  # of the extra `scale`
 
+        lock = await asyncio.to_thread(_shared_lock)
+        held.push_async_callback(asyncio.to_thread, lock.release)
+        guard = asyncio.create_task(server_lock.guard(lock), name="lock")
+        held.callback(guard.cancel)
         exchange = Exchange()
         await exchange.start()
         held.push_async_callback(exchange.stop)
@@ -117,18 +118,11 @@ async def _drain(runner: Runner, lock: server_lock.ServerLock, seconds: float) -
         logger.error("Not every run ended within %s s; the next server takes over", seconds)
 
 
-async def _guard(lock: server_lock.ServerLock) -> None:
-    """A database that restarts takes the lock away; whoever has it next is the server."""
-    while True:
-        await asyncio.sleep(GUARD_SECONDS)
-        try:
-            await asyncio.to_thread(lock.keep)
-        except server_lock.ServerLockedError as error:
-            logger.critical("This server lost its database and stops. %s", error)
-            signal.raise_signal(signal.SIGTERM)
-            return
-        except (DatabaseError, InterfaceError) as trouble:
-            logger.error("The lock of the database is lost until that is back: %s", trouble)
+def _shared_lock() -> server_lock.SharedLock:
+    try:
+        return server_lock.SharedLock(worker_name())
+    except server_lock.ServerLockedError as error:
+        raise StartError(str(error)) from error
 
 
 def _lock(worker: str) -> server_lock.ServerLock:

@@ -9,13 +9,19 @@ hands: the new one takes them over at once.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import logging
 import os
+import signal
 from pathlib import Path
 from typing import Any, Protocol
 
 from django.db import DatabaseError, InterfaceError, connections
 
+logger = logging.getLogger(__name__)
+
+GUARD_SECONDS = 2.0
 ADVISORY_KEY = 0x70696C6F74  # any number that no other program takes in this database
 
 
@@ -23,7 +29,18 @@ class ServerLockedError(Exception):
     """Another server holds the database; the message says which and what to do."""
 
 
-class ServerLock(Protocol):
+class Held(Protocol):
+    """What keeps another kind of server away."""
+
+    def keep(self) -> None:
+        """Call it now and then: a lock that was lost with its connection is taken again. Raises
+        ServerLockedError when another server was faster, DatabaseError while there is none."""
+
+    def release(self) -> None:
+        """The next server may start."""
+
+
+class ServerLock(Held, Protocol):
     """Held from the start of a server to its end."""
 
     previous_worker: str
@@ -32,12 +49,20 @@ class ServerLock(Protocol):
     def forget(self) -> None:
         """No run is left in this server's name."""
 
-    def keep(self) -> None:
-        """Call it now and then: a lock that was lost with its connection is taken again. Raises
-        ServerLockedError when another server was faster, DatabaseError while there is none."""
 
-    def release(self) -> None:
-        """The next server may start."""
+async def guard(lock: Held) -> None:
+    """Until it is cancelled. A database that restarts takes the lock away; whoever has it next is
+    the server, and this one stops."""
+    while True:
+        await asyncio.sleep(GUARD_SECONDS)
+        try:
+            await asyncio.to_thread(lock.keep)
+        except ServerLockedError as error:
+            logger.critical("This process lost its database and stops. %s", error)
+            signal.raise_signal(signal.SIGTERM)
+            return
+        except (DatabaseError, InterfaceError) as trouble:
+            logger.error("The lock of the database is lost until that is back: %s", trouble)
 
 
 def acquire(worker: str, *, address: str, var_dir: Path) -> ServerLock:
@@ -49,6 +74,21 @@ def acquire(worker: str, *, address: str, var_dir: Path) -> ServerLock:
     if database["ENGINE"].endswith("sqlite3"):
         return FileLock(Path(database["NAME"]), worker=worker, address=address)
     return AdvisoryLock(worker, note=var_dir / "server.worker")
+
+
+class SharedLock:
+    """What all processes of a scaled-out installation hold together, so that no server that runs
+    its tasks by itself works beside them, nor they beside it. PostgreSQL only."""
+
+    def __init__(self, worker: str) -> None:
+        self._lock = _Advisory(worker, "pg_try_advisory_lock_shared")
+
+    def keep(self) -> None:
+        """As `ServerLock.keep`."""
+        self._lock.keep()
+
+    def release(self) -> None:
+        self._lock.close()
 
 
 class FileLock:
@@ -102,16 +142,29 @@ class AdvisoryLock:
 
     def __init__(self, worker: str, *, note: Path) -> None:
         self._note = note
-        self._worker = worker
-        self._connection: Any = connections.create_connection("default")
-        self._connection.inc_thread_sharing()  # taken in a thread, released from the event loop
-        self._take()
+        self._lock = _Advisory(worker, "pg_try_advisory_lock")
         self.previous_worker = _first_line(note)
         if worker:
             note.write_text(f"{worker}\n", encoding="utf-8")
 
     def forget(self) -> None:
         self._note.write_text("", encoding="utf-8")
+
+    def keep(self) -> None:
+        self._lock.keep()
+
+    def release(self) -> None:
+        self._lock.close()
+
+
+class _Advisory:
+    """A session advisory lock on a connection of its own, which carries the holder's name."""
+
+    def __init__(self, worker: str, function: str) -> None:
+        self._worker, self._function = worker, function
+        self._connection: Any = connections.create_connection("default")
+        self._connection.inc_thread_sharing()  # taken in a thread, released from the event loop
+        self._take()
 
     def keep(self) -> None:
         try:
@@ -121,17 +174,17 @@ class AdvisoryLock:
             self._connection.close()
             self._take()
 
+    def close(self) -> None:
+        self._connection.close()
+
     def _take(self) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute("SELECT set_config('application_name', %s, false)", [self._worker])
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_KEY])
+            cursor.execute(f"SELECT {self._function}(%s)", [ADVISORY_KEY])
             if not cursor.fetchone()[0]:
                 holder = self._holder(cursor)
                 self._connection.close()
                 raise ServerLockedError(holder)
-
-    def release(self) -> None:
-        self._connection.close()
 
     def _holder(self, cursor: Any) -> str:
         cursor.execute(

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 
 from procrastinate import App
 
-from tasks import dispatch
+from tasks import dispatch, server_lock
 from tasks.conf import conf
 from tasks.hub import hub
 from tasks.relay.exchange import Exchange
@@ -38,6 +38,10 @@ async def serve(concurrency: int) -> None:
     stop = _signals()
     async with AsyncExitStack() as held:
         loop = asyncio.get_running_loop()
+        lock = await asyncio.to_thread(server_lock.SharedLock, worker_name())
+        held.push_async_callback(asyncio.to_thread, lock.release)
+        guard = loop.create_task(server_lock.guard(lock), name="lock")
+        held.callback(guard.cancel)
         exchange = Exchange()
         await exchange.start()
         held.push_async_callback(exchange.stop)

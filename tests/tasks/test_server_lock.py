@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from tasks.server_lock import AdvisoryLock, FileLock, ServerLock, ServerLockedError, acquire
+from tasks.server_lock import (
+    AdvisoryLock,
+    FileLock,
+    ServerLock,
+    ServerLockedError,
+    SharedLock,
+    acquire,
+)
 
 HOLDER = """
 import sys, time
@@ -131,6 +138,20 @@ def test_a_lost_lock_that_another_server_took_is_his(tmp_path: Path) -> None:
     with pytest.raises(ServerLockedError, match="process 2 on harbour"):
         lock.keep()
     other.release()
+
+
+@pytest.mark.django_db
+@pytest.mark.only_postgresql
+def test_many_processes_hold_it_together_and_one_server_alone(tmp_path: Path) -> None:
+    some = [SharedLock(f"harbour:{number}") for number in (1, 2)]
+    with pytest.raises(ServerLockedError, match="on harbour"):
+        acquire("harbour:3", address="", var_dir=tmp_path)
+    for lock in some:
+        lock.release()
+    alone = acquire("harbour:3", address="", var_dir=tmp_path)
+    with pytest.raises(ServerLockedError, match="process 3 on harbour"):
+        SharedLock("harbour:4")
+    alone.release()
 
 
 def cut_off(worker: str) -> None:

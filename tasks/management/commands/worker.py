@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from tasks.conf import conf
 from tasks.management.people import in_words
+from tasks.server_lock import ServerLockedError
 
 
 class Command(BaseCommand):
@@ -35,5 +36,8 @@ class Command(BaseCommand):
             raise CommandError("--concurrency must be at least 1.")
         from tasks.worker.process import serve  # of the extra `scale`
 
-        with in_words():
-            asyncio.run(serve(options["concurrency"]))
+        try:
+            with in_words():
+                asyncio.run(serve(options["concurrency"]))
+        except ServerLockedError as error:
+            raise CommandError(str(error)) from error
