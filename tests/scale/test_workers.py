@@ -7,7 +7,9 @@ import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
+from tests.support.daphne import manage
 from tests.support.e2e import Person, happened
 from tests.support.e2e_model import Call, Hold, words
 from tests.support.held import Gate
@@ -202,3 +204,52 @@ def connections(house: ScaledHouse) -> int:
     asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = ?"
     ((number,),) = house.sql(asked, "web0")
     return int(number)
+
+
+LOOK = """
+from django.test import Client
+from django.contrib.auth.models import User
+admin = User.objects.create_superuser("root")
+client = Client(headers={"host": "127.0.0.1"})
+client.force_login(admin)
+page = client.get("/admin/procrastinate/procrastinatejob/")
+print(page.status_code, b"run_task" in page.content, b'name="action"' in page.content)
+"""
+
+
+async def test_jobs_can_be_looked_at_and_not_touched(house: ScaledHouse, alice: Person) -> None:
+    name = house.model.script("looked-at", ["Done."])
+    task = await alice.ask(house.desk(), f"[{name}] Go")
+    await alice.until(task["id"], "completed")
+    command = ("shell", "-v0", "-c", LOOK)
+    said = await asyncio.to_thread(manage, house.state, *command, env=house.env)
+    assert said.splitlines()[-1] == "200 True False"
+
+
+PLAN = """
+from datetime import timedelta
+from django.utils import timezone
+from tasks.models import Schedule, Workspace
+desk = Workspace.objects.get(pk="{desk}")
+due = timezone.now() - timedelta(minutes=1)
+Schedule.objects.create(name="nightly", owner=desk.owner, workspace=desk, goal="[tick] Go",
+    cron="0 0 1 1 *", time_zone="UTC", next_due_at=due)
+"""
+
+
+@pytest.mark.long
+async def test_one_tick_per_due_time_however_many_workers_there_are(
+    house: ScaledHouse, alice: Person
+) -> None:
+    """The clock of the queue strikes every minute."""
+    house.model.script("tick", ["Done."])
+    plan = PLAN.format(desk=house.desk().id)
+    await asyncio.to_thread(manage, house.state, "shell", "-v0", "-c", plan, env=house.env)
+    goal = ""
+    async with asyncio.timeout(100):
+        while goal != "[tick] Go":
+            await asyncio.sleep(1)
+            goal = (await alice.get("/api/tasks?limit=1"))["items"][0]["goal"]
+    await asyncio.sleep(3)  # for a second one, if there were one
+    assert house.sql("SELECT count(*) FROM tasks_scheduletick") == [(1,)]
+    assert house.sql("SELECT count(*) FROM tasks_task WHERE goal = '[tick] Go'") == [(1,)]
