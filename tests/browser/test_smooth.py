@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Route, expect
@@ -29,10 +30,11 @@ def test_ten_thousand_events(window: Watched, model: Model) -> None:
     body = "retry: 2000\n\n" + "".join(map(frame, [connected(len(log)), *log]))
     page.route(re.compile(r"/stream\?"), lambda route: answer(route, body))
     page.route(
-        re.compile(r"/events\?"), lambda route: route.fulfill(json={"items": [], "next": None})
+        re.compile(r"/events\?"),
+        lambda route: route.fulfill(json=log_page(log, route.request.url)),
     )
     page.reload()
-    expect(page.locator(".turn")).to_have_count(TURNS)
+    expect(page.locator(".turn")).to_have_count(TURNS, timeout=60_000)
     expect(page.locator(".turn").last).to_contain_text(f"Answer {TURNS - 1}")
     # What is folded is not made before somebody opens it.
     assert page.evaluate("document.querySelectorAll('.turn *').length") < TURNS * 60
@@ -52,6 +54,15 @@ def answer(route: Route, body: str) -> None:
     begins = "after=0" in route.request.url
     text = body if begins else frame(connected(0))
     route.fulfill(content_type="text/event-stream", body=text)
+
+
+def log_page(log: list[dict[str, Any]], url: str) -> dict[str, Any]:
+    """The log as the server would give it: the page believes it when it says that nothing is there."""
+    query = parse_qs(urlsplit(url).query)
+    after, limit = int(query["after"][0]), int(query["limit"][0])
+    items = log[after : after + limit]
+    more = after + limit < len(log)
+    return {"items": items, "next": items[-1]["position"] if more else None}
 
 
 def connected(position: int) -> dict[str, Any]:
