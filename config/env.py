@@ -338,7 +338,9 @@ def _conf(env: _Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         notify_key=_webhook_key(env, "PILOTHOUSE_NOTIFY_KEY"),
         notify_private=env.flag("PILOTHOUSE_NOTIFY_PRIVATE", False),
         given=frozenset(
-            name for name, value in env.values.items() if value.strip() and name.startswith(PREFIX)
+            name
+            for name, value in env.values.items()
+            if value.strip() and (name.startswith(PREFIX) or name == "REDIS_URL")
         ),
         **numbers,  # type: ignore[arg-type] # NUMBERS has the type of each field
     )

@@ -42,9 +42,9 @@ class Conf:
     llm_first_byte_seconds: float = 120
     llm_idle_seconds: float = 60
     llm_attempts: int = 5
+    """How often a model that fails for a moment is asked in one step."""
     llm_context_tokens: int | None = None
     """What the model can read; None: about 100,000."""
-    """How often a model that fails for a moment is asked in one step."""
     demo_model: bool = False
     """With no other model: play the scripted demo."""
 

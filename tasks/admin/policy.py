@@ -69,11 +69,18 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("var_dir", "folder of our own state"),
         ("workspaces_dir", "folder of the workspaces"),
         ("audit_key", "key of the hash chains"),
+        ("secrets_key", "seals the keys of model profiles"),
+        ("signing_key", "signs exports"),
+        ("redis_url", "several processes share this Redis; not set: one server"),
     ),
 }
-SECRET = frozenset({"llm_api_key", "audit_key", "notify_key", "notify_url"})
-UNSEEN = frozenset({"secrets_key", "variables", "given"})
-"""Not settings of their own, or nobody's business."""
+SECRET = frozenset(field.name for field in fields(Conf) if not field.repr)
+"""What a `Conf` does not show of itself, no page shows."""
+UNSEEN = frozenset({"variables", "given"})
+"""Not settings of their own."""
+KEY_FILES = frozenset({"audit_key", "secrets_key", "signing_key"})
+PLAIN_NAMES = {"redis_url": "REDIS_URL"}
+"""Variables without our prefix."""
 OTHERS = "Other settings"
 """Whatever the tables above do not name: a new setting is on the page from the start."""
 MODES = {
@@ -109,7 +116,7 @@ def page() -> dict[str, Any]:
 
 
 def _setting(settings: Conf, name: str, meaning: str) -> Setting:
-    variable = f"PILOTHOUSE_{name.upper()}"
+    variable = PLAIN_NAMES.get(name, f"PILOTHOUSE_{name.upper()}")
     given, value = variable in settings.given, getattr(settings, name)
     return Setting(
         name=variable,
@@ -120,8 +127,8 @@ def _setting(settings: Conf, name: str, meaning: str) -> Setting:
 
 
 def _default_source(name: str) -> str:
-    if name == "audit_key":
-        return "file audit.key, made by set-up"
+    if name in KEY_FILES:
+        return f"file {name.replace('_', '.')}, made by set-up"
     with_default = {
         field.name
         for field in fields(Conf)

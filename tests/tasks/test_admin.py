@@ -25,7 +25,7 @@ from agent import events as ev
 from agent.messages import Usage
 from tasks import access, audit, events
 from tasks.admin.entries import _SAYINGS
-from tasks.admin.policy import UNSEEN
+from tasks.admin.policy import PLAIN_NAMES, UNSEEN
 from tasks.conf import Conf, conf
 from tasks.models import (
     ApiToken,
@@ -726,15 +726,19 @@ def test_the_policy_in_force_says_where_it_comes_from(admin, settings):
         unattended_mode="read_only",
         llm_api_key="sk-very-secret",
         secrets_key=b"sealing-key",
+        signing_key=b"signing-seed",
+        redis_url="redis://:redis-password@cache.example/0",
+        notify_key=b"webhook-key",
         notify_url="https://hooks.example/a-secret-path",
         variables={"OTHER_API_KEY": "sk-other"},
         given=frozenset({"PILOTHOUSE_UNATTENDED_MODE", "PILOTHOUSE_LLM_API_KEY"}),
     )
     page = text(admin.get(reverse("admin:tasks_approval_policy")))
-    for secret in ("sk-very-secret", "sealing-key", "sk-other", "a-secret-path"):
+    secrets = ("sk-very-secret", "sealing-key", "signing-seed", "redis-password", "webhook-key")
+    for secret in (*secrets, "sk-other", "a-secret-path"):
         assert secret not in page
     for field in fields(Conf):
-        shown = f"PILOTHOUSE_{field.name.upper()}<" in page
+        shown = f"{PLAIN_NAMES.get(field.name, f'PILOTHOUSE_{field.name.upper()}')}<" in page
         assert shown != (field.name in UNSEEN), field.name
     assert settings.PILOTHOUSE.audit_key.decode() not in page
     row = re.search(r"PILOTHOUSE_UNATTENDED_MODE.*?</tr>", page, re.S)
