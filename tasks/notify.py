@@ -12,6 +12,7 @@ import base64
 import hmac
 import logging
 import smtplib
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 SEND_SECONDS = 15.0
+_MAIL = ThreadPoolExecutor(4, thread_name_prefix="mail")
+"""A mail server that hangs must not hold the threads that tools of runs wait for."""
 LINK_SALT = "tasks.decide"
 """Of the signed part of links in mails; `tasks.pages.decide` reads it."""
 
@@ -87,7 +90,8 @@ async def _deliver(notice: Notice) -> None:
             await send(notice)
     except TimeoutError:
         problem = f"No answer within {SEND_SECONDS:g} s."
-    except (NotSent, httpx.HTTPError, OSError, smtplib.SMTPException) as trouble:
+    except (NotSent, httpx.HTTPError, OSError, smtplib.SMTPException, ValueError) as trouble:
+        # ValueError: an address that no mail can be written to.
         problem = f"{trouble}" or type(trouble).__name__
     await writer.run(partial(notices.settle, notice.pk, problem))
 
@@ -97,7 +101,7 @@ async def _deliver(notice: Notice) -> None:
 
 async def _mail(notice: Notice) -> None:
     message = mail_of(notice)
-    await asyncio.to_thread(message.send)
+    await asyncio.get_running_loop().run_in_executor(_MAIL, message.send)
 
 
 def mail_of(notice: Notice) -> EmailMessage:

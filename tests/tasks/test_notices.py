@@ -8,7 +8,9 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,6 +22,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group, User
 from django.core import mail, signing
+from django.core.mail.backends.base import BaseEmailBackend
 from django.test import Client
 from django.utils import timezone
 
@@ -192,6 +195,45 @@ def test_a_goal_cannot_add_headers_to_the_mail(house: House, settings: Any) -> N
 
     assert all("\n" not in message.subject for message in mail.outbox)
     assert len(mail.outbox) == 2
+
+
+def test_an_address_that_no_mail_can_go_to_is_said_and_the_others_get_theirs(
+    house: House, settings: Any
+) -> None:
+    having(settings, mail_from="us@example.com")
+    User.objects.filter(username="alice").update(email="alice@example.com\nBcc: eve@example.com")
+    look()
+
+    notice = Notice.objects.get(user=house.alice)
+    assert (notice.status, bool(notice.error)) == ("pending", True)
+    assert [message.to for message in mail.outbox] == [["dora@example.com"]]
+
+
+class Hanging(BaseEmailBackend):
+    """A mail server that takes a connection and says nothing until it may."""
+
+    reached, go = threading.Event(), threading.Event()
+
+    def send_messages(self, messages: Sequence[Any]) -> int:
+        self.reached.set()
+        self.go.wait(30)
+        return len(messages)
+
+
+async def test_a_mail_server_that_hangs_takes_no_thread_from_runs(
+    tmp_path: Path, settings: Any
+) -> None:
+    await sync_to_async(prepared)(tmp_path)
+    settings.EMAIL_BACKEND = f"{__name__}.{Hanging.__name__}"
+    having(settings, mail_from="us@example.com")
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    looking = asyncio.create_task(notify.look())
+    try:
+        async with asyncio.timeout(10):
+            assert await asyncio.to_thread(Hanging.reached.wait, 20)
+    finally:
+        Hanging.go.set()
+        await looking
 
 
 # ── the link ──────────────────────────────────────────────────────────────────────────────────
