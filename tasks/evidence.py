@@ -25,6 +25,8 @@ _ASKED = (
     *("kind", "step", "tool_call_id", "capability", "risk", "arguments", "arguments_digest"),
     *("target_digest", "diff", "options", "reason", "rule"),
 )
+_OFFERED = ("scopes", "standing")
+"""Older logs do not have them."""
 _DECIDED = ("comment", "edited_arguments", "scope")
 _EDITED = ("diff", "arguments_digest", "target_digest")
 _UNANSWERED: dict[str, Any] = {
@@ -72,6 +74,7 @@ class _Told:
         match kind:
             case "approval_required":
                 self.fields |= {name: payload[name] for name in _ASKED}
+                self.fields |= {name: payload[name] for name in _OFFERED if name in payload}
                 self.fields |= {"tool": payload["name"], "created_at": at}
                 self.fields["expires_at"] = payload["expires_at"]
             case "approval_updated":

@@ -471,7 +471,7 @@ class Approval(models.Model):
     rule = models.TextField(blank=True)
     status = models.CharField(max_length=16, choices=Status, default=Status.PENDING)
     votes = models.JSONField(default=list, blank=True)
-    """Yeses so far, where more than one is needed: {user_id, by, at, comment, edited_arguments, digest}"""
+    """Yeses so far, where more than one is needed: {user_id, by, at, comment, edited_arguments, agreement}"""
     waits = models.GeneratedField(
         expression=Case(When(status="pending", then=Value(1)), default=Value(0)),
         output_field=models.SmallIntegerField(),

@@ -78,7 +78,15 @@ def _erase(task_id: UUID, by: str) -> int:
         return 0
     Artifact.objects.filter(task=task).delete()
     Approval.objects.filter(task=task).update(
-        arguments={}, edited_arguments=None, diff="", options=[], reason="", comment="", answer=""
+        arguments={},
+        edited_arguments=None,
+        diff="",
+        options=[],
+        standing="",
+        reason="",
+        votes=[],
+        comment="",
+        answer="",
     )
     Task.objects.filter(pk=task_id).update(goal="", final_answer="", error=None)
     Session.objects.filter(pk=task.session_id).update(title="")

@@ -147,6 +147,8 @@ def test_erasing_leaves_no_word_of_a_deleted_session_and_nothing_of_others() -> 
         status="approved",
         arguments={"content": "secret"},
         diff="+secret",
+        standing="write_file on secret.txt",
+        votes=[{"by": "eve", "comment": "secret", "edited_arguments": {"content": "secret"}}],
         comment="secret",
     )
     assert command("prune_events", "--erase", "--dry-run") == "1 tasks would be erased.\n"
@@ -155,7 +157,7 @@ def test_erasing_leaves_no_word_of_a_deleted_session_and_nothing_of_others() -> 
     approval.refresh_from_db()
     session = Session.objects.get(pk=gone.session_id)
     assert (gone.goal, gone.final_answer, session.title) == ("", "", "")
-    assert (approval.arguments, approval.diff, approval.comment) == ({}, "", "")
+    assert not [name for name, value in vars(approval).items() if "secret" in str(value)]
     assert (left(gone), left(kept)) == (0, 4)
     assert "0 broken" in command("verify_log")
     assert command("prune_events", "--erase") == "0 events of 0 tasks were erased.\n"
