@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import hashlib
 import socket
 import ssl
@@ -48,6 +49,9 @@ _TEXT = frozenset(
     {"application/json", "application/xml", "application/javascript", "application/yaml",
      "application/x-yaml", "application/toml", "application/x-ndjson", "application/rtf"}
 )  # fmt: skip
+_NO_CHARSETS = frozenset({"idna", "punycode", "undefined"})
+"""Python decodes them, or will not: no page is written in them, and the first two take the square of
+a page's length."""
 _HEADERS = {
     "User-Agent": "Pilothouse (fetch_url)",
     "Accept": "text/html, text/plain, application/json;q=0.9, */*;q=0.1",
@@ -268,7 +272,8 @@ def _text(page: _Page) -> str:
 def _decoded(page: _Page) -> str | None:
     if page.charset:
         try:
-            return page.body.decode(page.charset, "replace")
+            if codecs.lookup(page.charset).name not in _NO_CHARSETS:
+                return page.body.decode(page.charset, "replace")
         except LookupError:
             pass  # a made-up name: look at the bytes
     found = decode(page.body, whole=page.whole)

@@ -290,6 +290,8 @@ async def test_a_slow_page_is_given_up(site: Site) -> None:
         ("text/plain", "语言".encode("gb18030"), "语言"),
         ("text/plain; charset=nonsense", "ü".encode(), "ü"),
         ("text/plain; charset=base64", b"YQ==", "YQ=="),
+        ("text/plain; charset=punycode", b"bcher-kva", "bcher-kva"),
+        ("text/plain; charset=idna", b"xn--bcher-kva", "xn--bcher-kva"),
         ("", b"<!DOCTYPE html><p>Hello <b>you</b>", "Hello **you**"),
         ("text/html", b"a\0b<p>\xff", "a"),
         ("text/html", b"", "(no text)"),
