@@ -7,6 +7,7 @@ server: the lock of the database, the hub, the runner, and the worker that hears
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -58,6 +59,9 @@ class Background:
 
     async def start(self) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
+        # What was imported stays for good: the collector need not look through it again and again.
+        gc.collect()
+        gc.freeze()
         async with AsyncExitStack() as held:
             if conf().scale_out:
                 await self._listen_to_others(held)

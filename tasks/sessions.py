@@ -109,7 +109,7 @@ def transcript_of(task: Task) -> Transcript:
         transcript.summarize(summary, 0)
     transcript.begins_late = summary is not None
     seconds = 0.0
-    pruned = _pruned(history.links)
+    pruned = _pruned(task, history.links)
     for link in history.links:
         for remembered in _remembered(pruned.get(link.task_id)):
             transcript.apply(remembered)
@@ -126,8 +126,10 @@ def transcript_of(task: Task) -> Transcript:
     return transcript
 
 
-def _pruned(links: Sequence[Link]) -> dict[UUID, Task]:
+def _pruned(task: Task, links: Sequence[Link]) -> dict[UUID, Task]:
     ids = [link.task_id for link in links]
+    if ids == [task.pk] and task.status in Task.OPEN:  # nothing of it was pruned
+        return {}
     return {task.pk: task for task in Task.objects.filter(pk__in=ids, tombstone__isnull=False)}
 
 
