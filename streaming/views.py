@@ -169,9 +169,8 @@ def _task_source(principal: Principal, task_id: UUID) -> Source:
         return Greeting(last=task.last_sequence, over=over, payload=payload)
 
     async def check() -> int | None:
-        if not await access.still_valid(principal):
-            return None
-        task = await _visible(access.visible_task, principal, task_id)
+        now = await access.renewed(principal)
+        task = None if now is None else await _visible(access.visible_task, now, task_id)
         return None if task is None else task.last_sequence
 
     return Source(
@@ -202,9 +201,8 @@ def session_source(principal: Principal, session_id: UUID) -> Source:
         return Greeting(last=session.last_position, over=False, payload=payload)
 
     async def check() -> int | None:
-        if not await access.still_valid(principal):
-            return None
-        session = await _visible(access.visible_session, principal, session_id)
+        now = await access.renewed(principal)
+        session = None if now is None else await _visible(access.visible_session, now, session_id)
         return None if session is None else session.last_position
 
     return Source(

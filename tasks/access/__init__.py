@@ -8,7 +8,7 @@ same.
 
 from __future__ import annotations
 
-from tasks.access.identity import identify, identify_now, principal_of, still_valid, still_valid_now
+from tasks.access.identity import identify, identify_now, principal_of, renewed, renewed_now
 from tasks.access.principal import SAFE_METHODS, SCOPES, Principal
 from tasks.access.reach import (
     APPROVERS,
@@ -62,9 +62,9 @@ __all__ = [
     "parse_id",
     "parts",
     "principal_of",
+    "renewed",
+    "renewed_now",
     "revoke_token",
-    "still_valid",
-    "still_valid_now",
     "usable_workspace",
     "visible_approval",
     "visible_approvals",

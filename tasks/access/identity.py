@@ -6,6 +6,7 @@ does their work in one hop.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -47,12 +48,23 @@ def identify_now(request: HttpRequest) -> Principal:
     return _by_cookie(request)
 
 
-async def still_valid(principal: Principal) -> bool:
-    """Whether the principal would be identified again now: streams ask at every heartbeat."""
-    return await sync_to_async(still_valid_now)(principal)
+async def renewed(principal: Principal) -> Principal | None:
+    """The principal as it would be identified again now: streams ask at every heartbeat."""
+    return await sync_to_async(renewed_now)(principal)
 
 
-def still_valid_now(principal: Principal) -> bool:
+def renewed_now(principal: Principal) -> Principal | None:
+    """`renewed` for code that is in a thread already. Who had no right beyond roles has none to
+    lose, and costs no query more."""
+    if not _still_valid(principal):
+        return None
+    if not (principal.decides_everywhere or principal.decides):
+        return principal
+    now = principal_of(User.objects.get(pk=principal.user_id))
+    return replace(principal, decides_everywhere=now.decides_everywhere, decides=now.decides)
+
+
+def _still_valid(principal: Principal) -> bool:
     if principal.token_id is not None:
         return by_id(principal.token_id) is not None
     user = _user_of_session(principal.session_key)

@@ -35,7 +35,7 @@ from tasks.conf import conf
 from tasks.hub import hub
 from tasks.models import ApiToken, Approval, Session, Task
 from tasks.writer import writer
-from tests.support.people import House, bearer, make_approval, make_house
+from tests.support.people import House, bearer, let_decide_everywhere, make_approval, make_house
 from tests.support.rows import make_task
 from tests.support.sse import Event, Parser, Reader
 
@@ -355,6 +355,18 @@ async def test_a_revoked_token_ends_the_stream(open_: Open, task: Task) -> None:
     stream = open_(path_of(task))
     await stream.until(lambda s: bool(s.events))
     await ApiToken.objects.all().adelete()
+    await stream.end()
+    assert not stream.reader.ended
+
+
+async def test_a_right_that_is_taken_away_ends_the_stream(
+    open_: Open, house: House, task: Task
+) -> None:
+    await sync_to_async(make_approval)(task)
+    await sync_to_async(let_decide_everywhere)(house.charlie)
+    stream = open_(path_of(task), user="charlie")
+    await stream.until(lambda s: bool(s.events))
+    await sync_to_async(house.charlie.user_permissions.clear)()
     await stream.end()
     assert not stream.reader.ended
 

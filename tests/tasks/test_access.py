@@ -103,13 +103,13 @@ def test_spoilt_token_is_nobody_and_ends_streams(
 ) -> None:
     token = access.issue_token(house.alice)
     who = access.identify_now(with_token(token))
-    assert access.still_valid_now(who)
+    assert access.renewed_now(who)
 
     spoil(ApiToken.objects.get())
 
     with pytest.raises(NotIdentified):
         access.identify_now(with_token(token))
-    assert not access.still_valid_now(who)
+    assert not access.renewed_now(who)
 
 
 @pytest.mark.parametrize("token", ["", "ph_", "ph_unknown", "é", "x" * 10_000])
@@ -175,7 +175,7 @@ def test_cookie_identifies_its_user(house: House) -> None:
 
     assert (who.user_id, who.token_id) == (house.alice.pk, None)
     assert who.session_key
-    assert access.still_valid_now(who)
+    assert access.renewed_now(who)
 
 
 def test_no_cookie_is_nobody() -> None:
@@ -199,7 +199,7 @@ def test_logout_ends_streams(house: House) -> None:
 
     client.logout()
 
-    assert not access.still_valid_now(who)
+    assert not access.renewed_now(who)
 
 
 @pytest.mark.parametrize("change", ["password", "inactive"])
@@ -211,7 +211,7 @@ def test_changed_account_ends_streams(house: House, change: str) -> None:
     house.alice.is_active = change != "inactive"
     house.alice.save()
 
-    assert not access.still_valid_now(who)
+    assert not access.renewed_now(who)
     with pytest.raises(NotIdentified):
         access.identify_now(request)
 
