@@ -1,11 +1,12 @@
 """Yeses to one approval, where two people must agree.
 
 Votes are on the row until it is decided. They count together only when they are for the same thing;
-a yes to something else begins anew.
+a yes to something else begins anew, and whoever may not approve it any more has no vote.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -29,14 +30,16 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
     """Equal for yeses to the same thing."""
 
 
-def agreed(approval: Approval, vote: Vote) -> bool:
-    """Inside a command: whether enough people say yes to the same thing now. Else the vote is kept."""
+def agreed(approval: Approval, vote: Vote, approves: Callable[[int], bool]) -> bool:
+    """Inside a command: whether enough people say yes to the same thing now. Else the vote is kept.
+    `approves`: may this user still approve it?"""
     before = msgspec.convert(approval.votes, list[Vote])
-    alike = [each for each in before if each.agreement == vote.agreement]
-    others = [each for each in alike if each.user_id != vote.user_id]
+    alike = {each.user_id: each for each in before if each.agreement == vote.agreement}
+    said_before = alike.pop(vote.user_id, None) is not None
+    others = [each for each in alike.values() if approves(each.user_id)]
     if len(others) + 1 >= quorum.votes_needed(approval.capability):
         return True
-    if len(others) == len(alike):  # not the same person, saying it again
+    if not said_before:
         approval.votes = msgspec.to_builtins([*others, vote])
         approval.save(update_fields=["votes"])
         note_update(approval, vote.by)

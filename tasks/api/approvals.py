@@ -71,7 +71,7 @@ async def list_approvals(
         rows = rows.filter(task__session=session)
     if workspace_id is not None:
         workspace = await sync_to_async(access.find_workspace)(principal, workspace_id)
-        rows = rows.filter(task__session__workspace=workspace)
+        rows = rows.filter(workspace=workspace)
     rows = rows.select_related("task__session__workspace")
     items, following = await sync_to_async(paging.page)(
         rows, "created_at", cursor, limit, principal

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks import access, quorum
-from tasks.models import Approval, Notice, TaskEvent
+from tasks.models import Approval, Member, Notice, TaskEvent
 from tests.support.people import (
     House,
     bearer,
@@ -81,6 +81,19 @@ def test_the_second_person_s_yes_counts(house: House, settings: Any) -> None:
     [resolved] = payloads("approval_resolved")
     assert resolved["resolved_by"] == "dora"
     assert len(payloads("approval_updated")) == 1
+
+
+@pytest.mark.parametrize("how", ["no approver any more", "deactivated"])
+def test_the_vote_of_who_left_does_not_count(house: House, settings: Any, how: str) -> None:
+    demand(settings, two_approvers=("write",))
+    resolve(house.dora, house.approval)
+    if how == "deactivated":
+        User.objects.filter(pk=house.dora.pk).update(is_active=False)
+    else:
+        Member.objects.filter(user=house.dora).update(role="member")
+
+    card = resolve(house.alice, house.approval).json()["approval"]
+    assert (card["status"], [vote["by"] for vote in card["votes"]]) == ("pending", ["alice"])
 
 
 def test_one_no_is_enough(house: House, settings: Any) -> None:
@@ -321,7 +334,7 @@ def test_the_admin_narrows_what_waits_by_where_it_comes_from(house: House) -> No
     workspace = house.workspace.pk
     for query, row in (
         ("task__trigger__exact=cron", away),
-        (f"task__session__workspace__id__exact={workspace}", house.approval),
+        (f"workspace__id__exact={workspace}", house.approval),
     ):
         page = client.get(f"{path}?{query}")
         assert page.status_code == 200, query
