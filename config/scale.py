@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ def _fill_in() -> None:
     env_file = ROOT / ".env"
     written = env_file.read_text(encoding="utf-8") if env_file.is_file() else ""
     for name, value in DEFAULTS.items():
-        if f"\n{name}=" not in f"\n{written}":
+        if not re.search(rf"(?m)^\s*(?:export\s+)?{name}\s*=\s*\S", written):
             os.environ.setdefault(name, value)
 
 
