@@ -18,7 +18,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agent.events import ApprovalRequired, ApprovalResolved, StoredEvent
@@ -26,7 +25,7 @@ from agent.policy import Standing
 from agent.transcript import ABOUT_A_LIMIT
 from tasks import access, dispatch, events, lifecycle, quorum, rules, votes
 from tasks.conf import conf
-from tasks.errors import Conflict, Invalid, NotFound
+from tasks.errors import Conflict, Invalid
 from tasks.models import Approval, Task
 
 UNKNOWN_EFFECT_ANSWERS = ("done", "retry")
@@ -187,7 +186,7 @@ def resolve(
     if shown is not None and shown.target_digest != approval.target_digest:
         return _ask_anew(approval, shown)
     vote = _vote(user_id, username, reply, edited)
-    if reply.approves and not votes.agreed(approval, vote, partial(_may_approve, approval)):
+    if reply.approves and not votes.agreed(approval, vote, partial(access.may_approve, approval)):
         return Outcome(approval=approval)
     approval.status = Approval.Status.APPROVED if reply.approves else Approval.Status.REJECTED
     approval.resolved_by_id = user_id
@@ -217,19 +216,6 @@ def _vote(user_id: int, username: str, reply: Reply, edited: Evidence | None) ->
         edited_arguments=reply.edited_arguments,
         agreement=hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest(),
     )
-
-
-def _may_approve(approval: Approval, user_id: int) -> bool:
-    user = User.objects.filter(pk=user_id, is_active=True).first()
-    if user is None:
-        return False
-    principal = access.principal_of(user)
-    try:
-        access.find_approval(principal, approval.pk, access.APPROVERS)
-    except NotFound:
-        return False
-    rights = quorum.Rights(user_id=user_id, patterns=principal.decides)
-    return quorum.refusal(approval, rights) is None
 
 
 def check_reply(approval: Approval, reply: Reply) -> None:

@@ -13,10 +13,12 @@ from typing import TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from tasks import quorum
+from tasks.access.identity import principal_of
 from tasks.access.principal import Principal
 from tasks.errors import NotFound
 from tasks.models import Approval, Member, Session, Task, Workspace
@@ -155,6 +157,20 @@ def find_approval(principal: Principal, approval_id: object, roles: Roles = EVER
         )
 
     return _find(principal, _ONE_APPROVAL, Approval, approval_id, roles, decides)
+
+
+def may_approve(approval: Approval, user_id: int) -> bool:
+    """Whether a user may say yes to it now. Reads `approval.task`."""
+    user = User.objects.filter(pk=user_id, is_active=True).first()
+    if user is None:
+        return False
+    principal = principal_of(user)
+    try:
+        find_approval(principal, approval.pk, APPROVERS)
+    except NotFound:
+        return False
+    rights = quorum.Rights(user_id=user_id, patterns=principal.decides)
+    return quorum.refusal(approval, rights) is None
 
 
 def _nobody_else(row: Model) -> bool:
