@@ -18,6 +18,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.scale)
+            if (
+                item.get_closest_marker("timeout") is None
+            ):  # the first one waits for the start of all
+                item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session")

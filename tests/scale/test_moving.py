@@ -22,6 +22,7 @@ def root_of(state: Path, env: Mapping[str, str]) -> str:
     return output.splitlines()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_database_moves_with_its_log(tmp_path: Path, scale: Services) -> None:
     migrated(tmp_path)

@@ -217,6 +217,7 @@ print(page.status_code, b"run_task" in page.content, b'name="action"' in page.co
 """
 
 
+@pytest.mark.long
 async def test_jobs_can_be_looked_at_and_not_touched(house: ScaledHouse, alice: Person) -> None:
     name = house.model.script("looked-at", ["Done."])
     task = await alice.ask(house.desk(), f"[{name}] Go")
