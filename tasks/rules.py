@@ -57,7 +57,7 @@ def in_force(places: Places) -> list[Rule]:
     return [as_rule(row) for row in rows]
 
 
-# `rows_in_force`, made once: every run asks this all the time.
+# Made once: every run asks this all the time.
 _in_force = Rows(
     PolicyRule,
     """WHERE enabled
@@ -65,15 +65,6 @@ _in_force = Rows(
     AND (expires_at IS NULL OR expires_at > %s) AND (max_uses IS NULL OR used < max_uses)
     ORDER BY created_at DESC, id DESC""",
 )
-
-
-def rows_in_force(places: Places) -> QuerySet[PolicyRule]:
-    here = Q(scope=PolicyRule.Scope.GLOBAL) | Q(workspace_id=places.workspace_id)
-    if places.session_id is not None:
-        here |= Q(session_id=places.session_id)
-    if places.task_id is not None:
-        here |= Q(task_id=places.task_id)
-    return live().filter(here)
 
 
 def live() -> QuerySet[PolicyRule]:

@@ -23,9 +23,19 @@ from tasks.errors import NotFound, ServiceError
 from tasks.models import Approval
 from tasks.notify import LINK_SALT
 from tasks.pages.boot import reader_of
+from tasks.words import say
 from tasks.writer import WriterUnavailable
 
 MAX_AGE_SECONDS = 7 * 24 * 3600
+_RISKS = {"low": "Low", "medium": "Medium", "high": "High"}
+_STATES = {
+    "pending": "Pending",
+    "approved": "Approved",
+    "rejected": "Rejected",
+    "expired": "Expired",
+    "stale": "Asked again",
+    "cancelled": "Withdrawn",
+}
 _GONE = "This link is not good any more, or it is for somebody else."
 
 
@@ -79,6 +89,8 @@ def _page(
     refusal = quorum.refusal(now, quorum.rights_of(reader.user_id))
     context: dict[str, Any] = {
         "approval": now,
+        "risk": say(_RISKS.get(now.risk, now.risk)),
+        "state": say(_STATES[now.status]),
         "arguments": json.dumps(now.arguments, indent=2, ensure_ascii=False),
         "open": now.status == Approval.Status.PENDING,
         "refused": refused,

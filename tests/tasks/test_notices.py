@@ -271,6 +271,14 @@ def test_the_link_shows_and_the_button_decides(house: House, settings: Any) -> N
     assert client.get(path).status_code == 200
 
 
+def test_the_page_of_the_link_speaks_the_reader_s_language(house: House, settings: Any) -> None:
+    path = link(house, settings)
+    page = browser(house.dora).get(path, headers={"accept-language": "zh-hans"}).content.decode()
+
+    assert "<dd>中</dd>" in page, "the risk"
+    assert "<dd>待定</dd>" in page, "the state"
+
+
 def test_the_link_is_no_way_in(house: House, settings: Any) -> None:
     path = link(house, settings)
 
