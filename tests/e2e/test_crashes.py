@@ -132,6 +132,7 @@ async def while_it_reads(work: Work, stack: AsyncExitStack) -> AsyncIterator[Non
     work.close("a.txt.after")
     await work.begin(stack)
     await work.at("a.txt.after")
+    await work.client.seen("tool_call_started")  # stored a moment after the read began
     yield
     assert work.client.types[-1] == "tool_call_started"
     work.gate("a.txt.after").open()
