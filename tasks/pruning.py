@@ -6,7 +6,7 @@ and the hash of its last event; a tombstone says that the events before it are g
 an audit entry, in the chain of the audit, repeats it. `verify_log` compares the three.
 
 A session goes as a whole or not at all: while something in it is open, or a younger fork continues
-it, its history counts.
+it, perhaps over other forks, its history counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models.expressions import RawSQL
 
 from tasks import audit, events
 from tasks.audit import Change
@@ -29,21 +31,32 @@ CHUNK = 1000
 
 def old(before: datetime) -> QuerySet[Task]:
     """Tasks whose events may go: of sessions that rest since then."""
-    return _whole(Task.objects.filter(session__updated_at__lt=before), since=before)
+    tasks = Task.objects.filter(session__updated_at__lt=before, tombstone=None)
+    return _resting(tasks).exclude(session__in=_continued(before))
 
 
 def deleted() -> QuerySet[Task]:
     """Tasks of sessions that were deleted, and not erased yet."""
     hidden = Task.objects.filter(session__hidden=True).exclude(tombstone__erased=True)
-    forked = Session.objects.filter(forked_from__session=OuterRef("session"), hidden=False)
-    return _resting(hidden).exclude(Exists(forked))
+    return _resting(hidden).exclude(session__in=_continued())
 
 
-def _whole(tasks: QuerySet[Task], *, since: datetime) -> QuerySet[Task]:
-    young = Session.objects.filter(
-        forked_from__session=OuterRef("session"), updated_at__gte=since, hidden=False
-    )
-    return _resting(tasks).filter(tombstone=None).exclude(Exists(young))
+def _continued(since: datetime | None = None) -> RawSQL:
+    """Sessions whose history another one goes on with, over any number of forks; with `since`, one
+    that was touched since then."""
+    young, values = "", []
+    if since is not None:
+        young, values = "AND s.updated_at >= %s", [connection.ops.adapt_datetimefield_value(since)]
+    return RawSQL(_CONTINUED.format(young=young), values)  # noqa: S611 - our own text
+
+
+_ORIGIN = f"""
+    {Session._meta.db_table} s JOIN {Task._meta.db_table} t ON t.id = s.forked_from_id"""
+_CONTINUED = f"""
+    WITH RECURSIVE back(id) AS (
+        SELECT t.session_id FROM {_ORIGIN} WHERE NOT s.hidden {{young}}
+        UNION SELECT t.session_id FROM {_ORIGIN} JOIN back ON back.id = s.id)
+    SELECT id FROM back"""  # noqa: S608 - names of tables
 
 
 def _resting(tasks: QuerySet[Task]) -> QuerySet[Task]:

@@ -123,6 +123,23 @@ def test_a_session_with_something_open_or_a_young_fork_is_left_alone() -> None:
     assert (left(busy), left(forked)) == (4, 4)
 
 
+@pytest.mark.parametrize("how", [("--older-than", "30"), ("--erase",)])
+def test_a_fork_of_a_fork_keeps_the_history_of_both(how: tuple[str, ...]) -> None:
+    first = ended(rests=100)
+    workspace = first.session.workspace
+    middle = ended(make_session(workspace, forked_from=first, forked_at_sequence=2), rests=100)
+    last = make_session(workspace, forked_from=middle, forked_at_sequence=2)
+    if how == ("--erase",):
+        Session.objects.exclude(pk=last.pk).update(hidden=True)
+    command("prune_events", *how)
+    assert (left(first), left(middle)) == (4, 4)
+
+    Session.objects.update(hidden=True)
+    rest(last, 100)
+    command("prune_events", *how)
+    assert (left(first), left(middle)) == (0, 0)
+
+
 def test_somebody_who_comes_back_meanwhile_keeps_the_history() -> None:
     task = ended(rests=100)
     going = pruning.old(timezone.now() - 30 * DAY)
