@@ -72,14 +72,14 @@ class Worker(Daphne):
     ) -> None:
         super().__init__(state, env=env, command=command)
         self.log_file = state / f"worker-{number}.log"
-        self._starts = 0
+        self._before = 0
 
     def launch(self) -> None:
-        self._starts += 1
+        self._before = self.log_file.stat().st_size if self.log_file.exists() else 0
         super().launch()
 
     def _answers(self) -> bool:
-        return self.log.count("takes up to") >= self._starts
+        return b"takes up to" in self.log_file.read_bytes()[self._before :]
 
 
 class Fleet:
