@@ -210,9 +210,10 @@ async def test_constraint_that_speaks_at_commit_fails_only_its_command(writer):
     missing = "00000000-0000-0000-0000-000000000001"
 
     def orphan() -> None:
-        Task.objects.create(
-            session_id=missing, goal="x", trigger="api", created_by_id=session.owner_id
-        )
+        owner, workspace = session.owner_id, session.workspace_id
+        known = {"owner_id": owner, "workspace_id": workspace, "created_by_id": owner}
+        task = Task(session_id=missing, goal="x", trigger="api", **known)
+        Task.objects.bulk_create([task])
 
     one, error, two = await in_one_batch(writer, lambda: add("one"), orphan, lambda: add("two"))
     assert (one, two) == ("one", "two")
