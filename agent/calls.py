@@ -172,7 +172,7 @@ class CallDesk:
         if self._repeat_limit and self._transcript.repeats(call) >= self._repeat_limit:
             reason = f"The same call gave the same result {self._repeat_limit} times in a row."
             return await self._question(call, "limit", reason, decision)
-        if decision.limited and decision.decision == "allow" and runs_now:
+        if decision.uses and decision.decision == "allow" and runs_now:
             decision = await self._judge.settle(call.asked.name, arguments)
         if decision.decision == "allow":
             return Run()

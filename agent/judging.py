@@ -55,14 +55,24 @@ class Judge:
         return self.policy.decide(subject)
 
     async def settle(self, tool: str, arguments: dict[str, Any]) -> Decision:
-        """The same for a call that runs at once if it is allowed: takes its use of the rule."""
+        """The same for a call that runs at once if it is allowed: takes a use of each rule that
+        allows a part of it. Where one has none left, those that were taken are lost."""
+        taken: set[str] = set()
         while True:
             decision = await self.decide(tool, arguments)
-            if decision.decision != "allow" or not decision.limited or self.claim is None:
+            missing = await self._take(set(decision.uses) - taken)
+            if missing is None:
                 return decision
-            if await self.claim(decision.rule_id):
-                return decision
-            self.policy = self.policy.without(decision.rule_id)
+            taken |= set(decision.uses)
+            self.policy = self.policy.without(missing)
+
+    async def _take(self, uses: set[str]) -> str | None:
+        """The first rule that is used up; None: all are taken."""
+        if self.claim is not None:
+            for rule_id in sorted(uses):
+                if not await self.claim(rule_id):
+                    return rule_id
+        return None
 
     async def standing(
         self, tool: str, arguments: dict[str, Any], decision: Decision

@@ -255,7 +255,8 @@ def _check_printf(words: Words) -> None:
         raise Unsure
 
 
-def _check_wait(words: Words) -> None:
+def _check_plain(words: Words) -> None:
+    """`wait -p` evaluates a subscript, `jobs -x` runs a command."""
     if any(word.startswith(("-", UNKNOWN)) for word in words[1:]):
         raise Unsure
 
@@ -279,7 +280,8 @@ _CHECKS = {
     "[": _check_test,
     "test": _check_test,
     "printf": _check_printf,
-    "wait": _check_wait,
+    "wait": _check_plain,
+    "jobs": _check_plain,
     "set": _check_set,
     "read": _check_read,
 }

@@ -39,14 +39,17 @@ def fits_path(pattern: str, path: str, *, loosely: bool) -> bool:
 
 def fits_words(pattern: str, words: Sequence[str], *, loosely: bool) -> bool:
     """`loosely` fits whatever the words may turn out to be: what the shell expands stands for any
-    words, and a program's path for its name."""
+    words, and a program's path for its name. Else only the last `**` fits what the shell expands:
+    for a single `*` it may turn out to be more words than one."""
     wanted = split(pattern)
     if loosely:
         name = words[0].rpartition("/")[2]
         return any(_may_fit(wanted, (first, *words[1:])) for first in {words[0], name})
     if wanted and wanted[-1] == ANY_MORE:
         wanted, words = wanted[:-1], words[: len(wanted) - 1]
-    return len(wanted) == len(words) and all(map(fnmatchcase, words, wanted))
+    if len(wanted) != len(words) or any(UNKNOWN in word for word in words):
+        return False
+    return all(map(fnmatchcase, words, wanted))
 
 
 def exactly(path: str) -> str:

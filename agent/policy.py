@@ -97,8 +97,8 @@ class Decision:
     scope: str = ""
     """Scope of the rule that decided; empty when no rule did."""
     rule_id: str = ""
-    limited: bool = False
-    """The rule counts its uses."""
+    uses: tuple[str, ...] = ()
+    """Rules that allow it and count their uses; a command line may need several."""
     from_administrator: bool = False
     """An administrator's rule decided: no answer to a card can stand against it."""
     chain: tuple[str, ...] = ()
@@ -116,8 +116,14 @@ class Policy:
         """Each command of a command line is judged alone; the strictest verdict counts."""
         if not subject.commands:
             return self._decide(subject)
-        parts = (replace(subject, commands=(words,)) for words in subject.commands)
-        return max((self._decide(part) for part in parts), key=_severity)
+        parts = [self._decide(replace(subject, commands=(words,))) for words in subject.commands]
+        strictest = max(parts, key=_severity)
+        agreeing = [part for part in parts if part.decision == strictest.decision]
+        return replace(
+            strictest,
+            uses=tuple(dict.fromkeys(rule for part in agreeing for rule in part.uses)),
+            from_administrator=any(part.from_administrator for part in agreeing),
+        )
 
     def permits(self, tool: str, capability: str, path: str) -> bool:
         """Whether a tool that looks through many places may show this one unasked."""
@@ -169,7 +175,7 @@ def _by_rules(matching: Sequence[Rule], subject: Subject, default: Decision) -> 
         reason=_because(winner, subject),
         scope=winner.scope,
         rule_id=winner.id,
-        limited=winner.limited,
+        uses=(winner.id,) if winner.limited and winner.decision == "allow" else (),
         from_administrator=not winner.from_card,
         chain=tuple(chain),
     )

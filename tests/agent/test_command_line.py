@@ -176,7 +176,7 @@ HOSTILE = [
     "case a in\na)\nrm\n;;\nesac", "case a in a)rm;;esac", "f(){ rm; };f", "f() ( rm ); f", "function f { rm; }; f", "ls(){ rm; };ls",
     "f() { $1; }; f rm", "f() { \"$@\"; }; f rm -x", "f(){ rm \"$@\"; }; f a b", "time rm", "time -p rm", "time ! rm", "time { rm; }", "time (rm)",
     "time if rm; then ls; fi", "coproc rm", "coproc { rm; }", "exec rm", "exec -a y rm", "command rm", "command -p rm", "builtin echo; rm",
-    "builtin command rm", "command eval rm", "eval rm", "eval 'ls;rm'", "trap rm EXIT", "env rm", "env -i rm", "env -u A rm a", "env A=1 B=2 rm",
+    "builtin command rm", "jobs -x rm a", "jobs -lx rm", "command eval rm", "eval rm", "eval 'ls;rm'", "trap rm EXIT", "env rm", "env -i rm", "env -u A rm a", "env A=1 B=2 rm",
     "env -S 'rm a'", "env -S'rm a'", "env -- rm", "env -C . rm", "nice rm", "nice -5 rm", "nice -n 5 rm", "nice -n5 rm", "nohup rm", "timeout 5 rm",
     "timeout -s KILL 5 rm", "timeout --signal=KILL 5 rm", "timeout -k 1 5 rm", "timeout --kill-after 1 5 rm", "setsid -w rm", "stdbuf -oL rm",
     "xargs rm", "xargs -n1 rm", "xargs -n 1 rm", "xargs -I{} rm {}", "xargs -I {} rm -{}-", "xargs -Iq sh -c 'rm q'", "xargs -i rm {}", "xargs -d '\n' rm", "xargs",

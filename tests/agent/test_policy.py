@@ -289,6 +289,43 @@ def test_a_rule_that_allows_a_command_fits_what_is_known_only():
         assert judged(subject, rule("allow", command="wc a")).decision == "ask", line
 
 
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        ("git -C * status", "for x in 'd -c core.fsmonitor=./evil'; do git -C $x status; done"),
+        ("git push origin *", "for x in 'main --force'; do git push origin $x; done"),
+        ("git * **", "ls | xargs -I% git % log"),
+        ("cat notes*", "for x in '/a /etc/passwd'; do cat notes$x; done"),
+        ("rm *", "rm *"),
+    ],
+)
+def test_what_the_shell_expands_is_more_than_one_word_of_an_allowing_rule(pattern, line):
+    others = [rule("allow", name, command=f"{name} **") for name in ("ls", "xargs")]
+    rules = (rule("allow", "one", command=pattern), *others)
+    subject = Subject(tool="run_command", capability="shell:execute", commands=segments(line))
+    assert subject.commands
+    assert judged(subject, *rules).decision == "ask"
+    program = subject.commands[-1][0]
+    assert judged(subject, *rules, rule("allow", command=f"{program} **")).decision == "allow"
+
+
+def test_a_line_needs_a_use_of_every_rule_that_counts_them():
+    rules = [
+        Rule(id=f"{name}!", decision="allow", command=name, limited=True) for name in ("a", "b")
+    ]
+    free = rule("allow", "free", command="ls")
+    found = judged(command("ls", "b", "a", "b"), free, *rules)
+    assert (found.decision, found.uses) == ("allow", ("b!", "a!"))
+    assert judged(command("ls"), free, *rules).uses == ()
+    assert judged(command("rm", "a"), *rules).decision == "ask"
+
+
+def test_an_administrators_question_about_a_part_of_a_line_counts_for_its_card():
+    wants = rule("ask", command="b")
+    assert judged(command("a", "b"), wants).from_administrator
+    assert not judged(command("a"), wants).from_administrator
+
+
 def test_a_command_that_cannot_be_read_is_asked_about_whatever_is_allowed():
     unread = Subject(tool="run_command", capability="shell:execute", commands=None)
     assert judged(unread, rule("allow", priority=9)).decision == "ask"

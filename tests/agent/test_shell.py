@@ -19,8 +19,9 @@ import pytest
 from agent.children import environment
 from agent.errors import TargetChanged, ToolFailed
 from agent.events import ApprovalRequired, ToolCallFinished, ToolCallStarted, ToolProgress
+from agent.judging import Judge
 from agent.manifest import CLOCK_STEP, changes, take
-from agent.policy import Rule
+from agent.policy import Policy, Rule
 from agent.processes import use_of
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.sandbox import TMP_BYTES, bubblewrap
@@ -521,3 +522,30 @@ async def test_a_file_written_anew_with_the_same_content_did_not_change(desk: De
         without_sandbox(), "touch -r a.txt stamp; echo two > a.txt; touch -r stamp a.txt; rm stamp"
     )
     assert [each["path"] for each in back.details["changes"]] == ["a.txt"]
+
+
+async def test_a_rule_that_counts_its_uses_is_counted_wherever_it_stands_in_a_line(
+    tmp_path: Path,
+) -> None:
+    """Nor does a line in which a free rule comes first pass for ever."""
+    left = {"git": 2, "wc": 1}
+
+    async def claim(rule_id: str) -> bool:
+        left[rule_id] -= 1
+        return left[rule_id] >= 0
+
+    free = Rule(id="ls", decision="allow", command="ls **")
+    counted = [Rule(id=name, decision="allow", command=name, limited=True) for name in left]
+    judge = Judge(
+        policy=Policy(rules=[free, *counted]),
+        toolbox=Toolbox([with_sandbox().tool()]),
+        workspace=Workspace(tmp_path),
+        claim=claim,
+    )
+
+    async def settled(line: str) -> str:
+        return (await judge.settle("run_command", {"command": line})).decision
+
+    lines = ("ls; git; git", "ls", "ls && wc | git", "ls; git", "ls")
+    assert [await settled(line) for line in lines] == ["allow", "allow", "allow", "ask", "allow"]
+    assert await settled("ls; wc") == "ask"
