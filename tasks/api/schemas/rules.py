@@ -1,0 +1,74 @@
+"""Policy rules in force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from tasks.api.schemas.common import stamp
+from tasks.models import PolicyRule
+
+
+class RuleOut(BaseModel):
+    """One rule in force. An empty pattern fits everything."""
+
+    id: str
+    scope: str
+    """global, workspace, session or task"""
+    workspace_id: str | None
+    session_id: str | None
+    task_id: str | None
+    decision: str
+    """allow, ask or deny"""
+    capability: str
+    tool: str
+    path: str
+    host: str
+    command: str
+    exact_call: bool
+    """It fits one call with exactly its arguments."""
+    priority: int
+    final: bool
+    expires_at: str | None
+    max_uses: int | None
+    used: int
+    note: str
+    made_by: str
+    made_from: str | None
+    """The approval whose answer made it; null: an administrator did."""
+    created_at: str | None
+    can_revoke: bool
+
+    @classmethod
+    def of(cls, rule: PolicyRule, *, can_revoke: bool) -> RuleOut:
+        same = {name: getattr(rule, name) for name in _SAME}
+        return cls(
+            **same,
+            id=str(rule.pk),
+            workspace_id=_id(rule.workspace_id),
+            session_id=_id(rule.session_id),
+            task_id=_id(rule.task_id),
+            exact_call=bool(rule.digest),
+            expires_at=stamp(rule.expires_at),
+            made_by=rule.made_by.get_username(),
+            made_from=_id(rule.made_from_id),
+            created_at=stamp(rule.created_at),
+            can_revoke=can_revoke,
+        )
+
+
+_SAME = (
+    *("scope", "decision", "capability", "tool", "path", "host", "command"),
+    *("priority", "final", "max_uses", "used", "note"),
+)
+
+
+def _id(found: UUID | None) -> str | None:
+    return None if found is None else str(found)
+
+
+class RuleList(BaseModel):
+    items: Sequence[RuleOut]
+    next: str | None

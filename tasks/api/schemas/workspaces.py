@@ -1,0 +1,49 @@
+"""Workspaces and the people in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from django.contrib.auth.models import User
+from pydantic import BaseModel
+
+from tasks.api.schemas.common import Strict
+from tasks.models import Workspace
+
+
+class MemberIn(Strict):
+    role: Literal["viewer", "member", "approver"]
+
+
+class MemberOut(BaseModel):
+    username: str
+    name: str
+    role: str
+    """owner, approver, member or viewer"""
+
+    @classmethod
+    def of(cls, user: User, role: str) -> MemberOut:
+        username = user.get_username()
+        return cls(username=username, name=user.get_full_name() or username, role=role)
+
+
+class MemberList(BaseModel):
+    items: Sequence[MemberOut]
+    next: str | None
+
+
+class WorkspaceOut(BaseModel):
+    id: str
+    name: str
+    role: str
+    """owner, approver, member or viewer"""
+
+    @classmethod
+    def of(cls, workspace: Workspace, role: str) -> WorkspaceOut:
+        return cls(id=str(workspace.id), name=workspace.name, role=role)
+
+
+class WorkspaceList(BaseModel):
+    items: Sequence[WorkspaceOut]
+    next: str | None
