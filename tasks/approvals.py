@@ -183,6 +183,9 @@ def resolve(
         raise Conflict("expired", "Nobody answered in time, so it counts as rejected.")
     if reply.approves and (refusal := quorum.refusal(approval, quorum.rights_of(user_id))):
         raise refusal
+    if reply.scope == "always" and not access.decides_in_workspace(approval, user_id):
+        message = "Only its owner and its approvers decide for a whole workspace. Choose less."
+        raise Conflict("not_an_approver", message)
     if shown is not None and shown.target_digest != approval.target_digest:
         return _ask_anew(approval, shown)
     vote = _vote(user_id, username, reply, edited)

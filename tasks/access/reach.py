@@ -173,6 +173,18 @@ def may_approve(approval: Approval, user_id: int) -> bool:
     return quorum.refusal(approval, rights) is None
 
 
+def decides_in_workspace(approval: Approval, user_id: int) -> bool:
+    """Whether a user decides calls like this one in its whole workspace, and not only because the
+    session is theirs."""
+    principal = principal_of(User.objects.get(pk=user_id))
+    if principal.decides_everywhere:
+        return True
+    if quorum.decided_by_group(approval.capability, principal.decides):
+        return True
+    places = visible_workspaces(principal, APPROVERS)
+    return places.filter(pk=approval.workspace_id).exists()
+
+
 def _nobody_else(row: Model) -> bool:
     return False
 

@@ -21,13 +21,14 @@ from agent.events import Delta
 from agent.messages import Reply
 from agent.providers import ModelRequest
 from agent.providers.scripted import ScriptedCall, ScriptedProvider, Turn
-from tasks import rules
-from tasks.errors import Invalid
-from tasks.models import AuditEntry, PolicyRule, Session, Task, Workspace
+from tasks import decisions, rules
+from tasks.approvals import Reply as Answer
+from tasks.errors import Conflict, Invalid
+from tasks.models import AuditEntry, Member, PolicyRule, Session, Task, Workspace
 from tasks.writer import writer
 from tests.support.people import bearer, let_decide_everywhere
 from tests.support.people import make_house as make_people
-from tests.support.rows import make_user
+from tests.support.rows import make_session, make_user
 from tests.support.runs import House, ScriptedModels, make_house
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -208,6 +209,30 @@ async def test_a_rule_about_reading_closes_files_to_listing_and_searching(house:
     said = [json.loads(row.payload)["content"] for row in await house.log(created.task_id) if row.type == "tool_call_finished"]  # fmt: skip
     assert "pay.txt" not in "".join(said[:2])
     assert "4200" not in "".join(said)
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+async def test_whoever_only_works_in_a_workspace_makes_no_rule_for_all_of_it(
+    house: House, decision: str
+) -> None:
+    bob = await sync_to_async(make_user)("bob")
+    member = await Member.objects.acreate(workspace=house.workspace, user=bob, role="member")
+    session = await sync_to_async(make_session)(house.workspace, owner=bob)
+    async with house.runner(write(), DONE, write(content="2\n"), DONE):
+        created = await house.ask(session_id=session.pk)
+        await house.until(created.task_id, "waiting_approval")
+        card = await house.pending(created.task_id)
+        reply = Answer(decision=decision, scope="always")
+        with pytest.raises(Conflict, match="whole workspace") as refused:
+            await decisions.resolve(card.pk, bob.pk, reply)
+        assert refused.value.code == "not_an_approver"
+        assert (await house.pending(created.task_id)).pk == card.pk
+        assert not await PolicyRule.objects.aexists()
+        await Member.objects.filter(pk=member.pk).aupdate(role="approver")
+        await decisions.resolve(card.pk, bob.pk, reply)
+        await house.until(created.task_id, "completed")
+    made = await PolicyRule.objects.aget()
+    assert (made.scope, made.made_by_id) == ("workspace", bob.pk)
 
 
 async def test_a_rule_counts_its_uses_and_then_the_default_is_back(house: House) -> None:
