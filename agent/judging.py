@@ -20,6 +20,8 @@ ReadRules = Callable[[], Awaitable[Sequence[Rule]]]
 """The rules in force now."""
 Claim = Callable[[str], Awaitable[bool]]
 """Takes one use of a rule that counts them; False: it is used up."""
+AlwaysAsked = Callable[[str], bool]
+"""Whether somebody has to be asked about every single call of a capability."""
 
 
 @dataclass(kw_only=True)
@@ -31,6 +33,8 @@ class Judge:
     workspace: Workspace
     read_rules: ReadRules | None = None
     claim: Claim | None = None
+    always_asked: AlwaysAsked | None = None
+    """No card about such a capability leaves a rule."""
     closely: bool = False
     """Look at the target even where no rule needs it: the guard's word counts, too."""
 
@@ -80,7 +84,10 @@ class Judge:
         """What a rule made from a card about this call would fit; None: it could not count."""
         if decision.from_administrator or decision.decision == "deny":
             return None
-        return standing(await self.toolbox.subject(tool, arguments, self.workspace, closely=True))
+        subject = await self.toolbox.subject(tool, arguments, self.workspace, closely=True)
+        if self.always_asked is not None and self.always_asked(subject.capability):
+            return None
+        return standing(subject)
 
     def context(self, tool: str, **more: Any) -> ToolContext:
         """What the tool is given: what it walks over is what it may show."""

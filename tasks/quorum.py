@@ -6,6 +6,9 @@ whole name wins. It limits approving alone: whoever may decide at all may always
 - an approver group: only its members approve; they see and decide these approvals in every workspace
 - another person: whoever asked for the task does not approve its calls
 - two people: the second yes to the same thing counts, the first is a vote
+
+A yes that stood for later calls would get round each of them, so such a card is for one call, and
+what an earlier yes left behind does not count while the demand is set.
 """
 
 from __future__ import annotations
@@ -47,6 +50,13 @@ def group_pattern(capability: str) -> str | None:
     """The key of the approver group that a capability demands."""
     groups = conf().approver_groups
     return next((key for key in _names(capability) if key in groups), None)
+
+
+def demanded(capability: str) -> bool:
+    """Whether any demand is set on it: then a person is asked about every call."""
+    settings = conf()
+    limited = (*settings.two_approvers, *settings.other_approver, *settings.approver_groups)
+    return _named(capability, limited)
 
 
 def votes_needed(capability: str) -> int:

@@ -19,7 +19,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from agent.policy import Rule, Scope, Standing, Verdict
-from tasks import audit
+from tasks import audit, quorum
 from tasks.models import Approval, PolicyRule, Task
 from tasks.statements import Rows
 from tasks.writer import writer
@@ -54,7 +54,7 @@ def places_of(task: Task) -> Places:
 def in_force(places: Places) -> list[Rule]:
     """Asks the database: not for the event loop."""
     rows = _in_force(places.workspace_id, places.session_id, places.task_id, timezone.now())
-    return [as_rule(row) for row in rows]
+    return [as_rule(row) for row in rows if not _overruled(row)]
 
 
 # Made once: every run asks this all the time.
@@ -74,6 +74,12 @@ def live() -> QuerySet[PolicyRule]:
         Q(max_uses=None) | Q(used__lt=F("max_uses")),
         enabled=True,
     )
+
+
+def _overruled(row: PolicyRule) -> bool:
+    """A card's yes from before somebody demanded more of a yes to that capability."""
+    yes = row.decision == PolicyRule.Decision.ALLOW and row.made_from_id is not None
+    return yes and quorum.demanded(row.capability)
 
 
 def as_rule(row: PolicyRule) -> Rule:

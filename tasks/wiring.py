@@ -35,7 +35,7 @@ from agent.tools import builtin_tools
 from agent.tools.shell import Shell
 from agent.tools.web import Web
 from agent.workspace import Workspace
-from tasks import profiles, rules
+from tasks import profiles, quorum, rules
 from tasks.conf import Conf, conf
 from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
@@ -127,6 +127,7 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
             workspace=Workspace(Path(row.root)),
             read_rules=rules.InForce(rules.places_of(task)),
             claim=rules.claim,
+            always_asked=quorum.demanded,
         ),
         limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -119,6 +120,58 @@ async def test_a_no_for_the_session_is_not_asked_again(house: House) -> None:
         await house.until(created.task_id, "completed")
     assert (await requested(house, created.task_id))[1]["decision"] == "deny"
     assert not (house.folder / "out.md").exists()
+
+
+DEMANDS: list[dict[str, Any]] = [
+    {"other_approver": ("write",)},
+    {"two_approvers": ("file:write",)},
+    {"approver_groups": {"write": "editors"}},
+]
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+async def test_what_more_is_demanded_for_is_asked_about_every_time(
+    house: House, settings: Any, demand: dict[str, Any]
+) -> None:
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, **demand)
+    async with house.runner(write(), DONE):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+        card = await house.pending(created.task_id)
+        assert (card.scopes, card.standing) == (["once"], "")
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+async def test_a_card_from_before_a_demand_leaves_no_rule(
+    house: House, settings: Any, demand: dict[str, Any]
+) -> None:
+    async with house.runner(write(), DONE):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+        card = await house.pending(created.task_id)
+        assert "always" in card.scopes
+        settings.PILOTHOUSE = replace(settings.PILOTHOUSE, **demand)
+        for decision in ("approve", "reject"):
+            with pytest.raises(Invalid, match="only `once` is possible"):
+                await house.reply(card.id, decision, scope="always")
+        assert not await PolicyRule.objects.aexists()
+        await house.reply(card.id, "reject")
+        await house.until(created.task_id, "completed")
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+async def test_a_yes_from_before_a_demand_lets_nothing_pass(
+    house: House, settings: Any, demand: dict[str, Any]
+) -> None:
+    async with house.runner(write(), DONE, write(content="2\n"), DONE):
+        first = await house.ask()
+        await house.until(first.task_id, "waiting_approval")
+        await house.reply((await house.pending(first.task_id)).id, scope="always")
+        await house.until(first.task_id, "completed")
+        settings.PILOTHOUSE = replace(settings.PILOTHOUSE, **demand)
+        second = await house.ask()
+        await house.until(second.task_id, "waiting_approval")
+    assert (house.folder / "out.md").read_text() == "one\n"
 
 
 async def test_the_rule_fits_the_arguments_as_they_were_edited(house: House) -> None:
