@@ -64,7 +64,7 @@ def public_key() -> str:
 
 
 def line(row: events.Row) -> bytes:
-    """`payload` stands in it character by character as it was hashed; see `tasks.events`."""
+    """`payload` stands in it character by character as it was hashed; see `tasks.events.appending`."""
     return (
         f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
         f'"task_id":"{row.task_id}","created_at":"{events.wire_time(row.created_at)}",'

@@ -1,8 +1,4 @@
-"""The event store: the only door to `TaskEvent`.
-
-Writing: `append()` inside a command of `tasks.writer`. It numbers the events, links them into the
-task's hash chain, inserts them and rings the hub after COMMIT.
-Reading: `page()`, `page_session()`, `one()` give rows; `wire_body()` and `frame()` their wire form.
+"""Appending, inside a command of `tasks.writer`: numbers, the hash chain, the rows, then the bell.
 
 **The chain**, so that an outsider can check it. For each event of a task, in order of `sequence`:
 
@@ -18,8 +14,8 @@ from __future__ import annotations
 
 import hmac
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -29,10 +25,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
-from agent.events import StoredEvent, from_payload
-from tasks.canonical import canonical_json as canonical_json
+from agent.events import StoredEvent
+from tasks.canonical import canonical_json
 from tasks.conf import conf
-from tasks.hub import StoredFrame, hub
+from tasks.events.rows import Row, aware, key_of, text_of
+from tasks.events.wire import frame, wire_time
+from tasks.hub import hub
 from tasks.models import Task, TaskEvent
 from tasks.statements import update
 
@@ -41,8 +39,6 @@ OWN_FIELDS = frozenset(
     {"status", "session", "first_position", "last_sequence", "last_hash", "last_event_at"}
 )
 """Of the task row; callers cannot set them through `changes`."""
-MAX_CONTENT_BYTES = 4 * 1024
-"""More of a tool's `content` than this is cut on a stream."""
 
 
 class FenceLost(Exception):
@@ -52,20 +48,6 @@ class FenceLost(Exception):
         super().__init__(f"Run {run} of task {task_id} no longer owns it.")
         self.task_id = task_id
         self.run = run
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored event as it lies in the table."""
-
-    task_id: str
-    session_id: str
-    sequence: int
-    position: int
-    type: str
-    payload: str
-    """Canonical JSON."""
-    created_at: datetime
-    hash: str
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,9 +89,6 @@ _INSERT_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s)"
 _MOVE_HEAD = "UPDATE tasks_task SET last_hash = %s, last_event_at = %s WHERE id = %s"
 
 
-# ── writing ───────────────────────────────────────────────────────────────────────────────────
-
-
 def append(
     task_id: str | uuid.UUID,
     events: Sequence[StoredEvent],
@@ -126,7 +105,7 @@ def append(
     db = connections[DEFAULT_DB_ALIAS]
     _check_call(db, events, changes or {})
     with db.cursor() as cursor:
-        head = _claim_sequences(cursor, _key(db, task_id), len(events), fence)
+        head = _claim_sequences(cursor, key_of(db, task_id), len(events), fence)
         created_at = _now(head.time)
         time = db.ops.adapt_datetimefield_value(created_at)
         last_position = _claim_positions(cursor, head, len(events), time)
@@ -144,8 +123,8 @@ def begin(task: Task, event: StoredEvent) -> Appended:
     db = connections[DEFAULT_DB_ALIAS]
     _check_call(db, [event], {})
     head = _Head(
-        task_key=_key(db, task.pk),
-        session_key=_key(db, task.session_id),
+        task_key=key_of(db, task.pk),
+        session_key=key_of(db, task.session_id),
         sequence=0,
         hash="",
         time=None,
@@ -192,16 +171,16 @@ def _claim_sequences(cursor: CursorWrapper, key: Any, count: int, fence: int | N
         cursor.execute(_CLAIM_UNDER_FENCE, [count, key, fence, str(Task.Status.RUNNING)])
     found = cursor.fetchone()
     if found is None and fence is not None:
-        raise FenceLost(_text(key), fence)
+        raise FenceLost(text_of(key), fence)
     if found is None:
-        raise Task.DoesNotExist(f"There is no task {_text(key)}.")
+        raise Task.DoesNotExist(f"There is no task {text_of(key)}.")
     last_sequence, last_hash, last_event_at, session_key = found
     return _Head(
         task_key=key,
         session_key=session_key,
         sequence=last_sequence - count,
         hash=last_hash,
-        time=_aware(last_event_at),
+        time=aware(last_event_at),
     )
 
 
@@ -221,7 +200,11 @@ def _now(earlier: datetime | None) -> datetime:
 def _chained(
     head: _Head, events: Sequence[StoredEvent], position: int, created_at: datetime
 ) -> list[Row]:
-    task_id, session_id, time = _text(head.task_key), _text(head.session_key), wire_time(created_at)
+    task_id, session_id, time = (
+        text_of(head.task_key),
+        text_of(head.session_key),
+        wire_time(created_at),
+    )
     rows, link_before = [], head.hash
     for number, event in enumerate(events, start=1):
         sequence, kind, payload = head.sequence + number, event.type, canonical_json(_fields(event))
@@ -291,168 +274,3 @@ def _publish(rows: Sequence[Row]) -> None:
 def forget(task_id: str | uuid.UUID) -> None:
     """Inside a command of `tasks.pruning`, which leaves a tombstone."""
     TaskEvent.objects.filter(task_id=task_id).delete()
-
-
-# ── reading ───────────────────────────────────────────────────────────────────────────────────
-
-_COLUMNS = tuple(Row.__struct_fields__)
-_PAGE = f"""
-    SELECT {", ".join(_COLUMNS)} FROM tasks_taskevent
-    WHERE task_id = %s AND sequence > %s ORDER BY sequence LIMIT %s"""  # noqa: S608
-
-
-def page(task_id: str | uuid.UUID, after: int = 0, limit: int = 200) -> list[Row]:
-    """The task's next events behind sequence `after`."""
-    db = connections[DEFAULT_DB_ALIAS]
-    with db.cursor() as cursor:
-        cursor.execute(_PAGE, [_key(db, task_id), after, limit])
-        return [row_of(values) for values in cursor.fetchall()]
-
-
-def page_session(
-    session_id: str | uuid.UUID, after: int = 0, limit: int = 200, before: int | None = None
-) -> list[Row]:
-    """The session's next events behind position `after`; with `before`, the last ones ahead of it.
-
-    Always in ascending order.
-    """
-    found = TaskEvent.objects.filter(session_id=session_id, position__gt=after)
-    if before is None:
-        values = found.order_by("position").values_list(*_COLUMNS)[:limit]
-        return [row_of(value) for value in values]
-    newest = found.filter(position__lt=before).order_by("-position").values_list(*_COLUMNS)
-    return [row_of(value) for value in newest[:limit]][::-1]
-
-
-def stream(task_id: str | uuid.UUID, after: int | None = None) -> Iterator[Row]:
-    """All events of a task in order of sequence, or those behind `after`; however many there are."""
-    found = TaskEvent.objects.filter(task_id=task_id).order_by("sequence")
-    if after is not None:
-        found = found.filter(sequence__gt=after)
-    yield from map(row_of, found.values_list(*_COLUMNS).iterator(2000))
-
-
-def one(task_id: str | uuid.UUID, sequence: int) -> Row | None:
-    found = TaskEvent.objects.filter(task_id=task_id, sequence=sequence)
-    values = found.values_list(*_COLUMNS).first()
-    return None if values is None else row_of(values)
-
-
-def row_of(values: Sequence[Any]) -> Row:
-    """From the columns in the order of `Row`'s fields, as the ORM or the driver gives them."""
-    fields = dict(zip(_COLUMNS, values, strict=True))
-    fields["task_id"], fields["session_id"] = _text(fields["task_id"]), _text(fields["session_id"])
-    fields["created_at"] = _aware(fields["created_at"])
-    return Row(**fields)
-
-
-def typed(row: Row) -> StoredEvent:
-    return from_payload(row.type, row.payload)
-
-
-# ── wire form ─────────────────────────────────────────────────────────────────────────────────
-
-
-class _Block(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hub wants to know of a payload."""
-
-    block_id: str | None = None
-    text: str | None = None
-    tool_call_id: str | None = None
-
-
-_KNOWN_TO_HUB: dict[str, frozenset[str]] = {
-    "reasoning_message": frozenset({"block_id", "text"}),
-    "assistant_message": frozenset({"block_id", "text"}),
-    "tool_call_requested": frozenset({"block_id"}),
-    "tool_call_finished": frozenset({"tool_call_id"}),
-}
-_block_decoder = msgspec.json.Decoder(_Block)
-_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_text_decoder = msgspec.json.Decoder(str)
-
-
-def wire_time(moment: datetime) -> str:
-    """UTC with milliseconds: `2026-01-31T09:30:00.123Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def wire_body(row: Row, *, cut: bool = False) -> bytes:
-    """The event as the JSON object of the API and the stream, in one line.
-
-    `cut`: as streams send it, large tool `content` shortened and with the URL of the whole.
-    """
-    return (
-        f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
-        f'"task_id":"{row.task_id}","created_at":"{wire_time(row.created_at)}",'
-        f'"payload":{_wire_payload(row, cut)}}}'
-    ).encode()
-
-
-def with_html(event: bytes, html: str) -> bytes:
-    """An event of the wire, or its frame, with `html` as the last field of its payload."""
-    end = len(event) - len(b"}}\n\n" if event.endswith(b"\n") else b"}}")
-    return event[:end] + b',"html":' + canonical_json(html).encode() + event[end:]
-
-
-def frame(row: Row) -> StoredFrame:
-    """The event as the hub and `follow()` pass it on: `event:` and `data:` lines without the id."""
-    known = _KNOWN_TO_HUB.get(row.type)
-    block = msgspec.structs.asdict(_block_decoder.decode(row.payload)) if known else {}
-    return StoredFrame(
-        task_id=row.task_id,
-        session_id=row.session_id,
-        sequence=row.sequence,
-        position=row.position,
-        type=row.type,
-        body=b"event: %b\ndata: %b\n\n" % (row.type.encode(), wire_body(row, cut=True)),
-        **{name: block[name] for name in known or ()},
-    )
-
-
-def _wire_payload(row: Row, cut: bool) -> str:
-    """The stored text, unless something in it is not for browsers."""
-    perhaps_large = row.type == "tool_call_finished" and len(row.payload) > MAX_CONTENT_BYTES // 4
-    if not (cut and perhaps_large) and '"provider_data"' not in row.payload:
-        return row.payload
-    fields = _object_decoder.decode(row.payload)
-    fields.pop("provider_data", None)
-    if cut and "content" in fields:
-        fields |= _cut_content(row, fields["content"])
-    return msgspec.json.encode(fields).decode()
-
-
-def _cut_content(row: Row, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
-    content = _text_decoder.decode(raw).encode()
-    if len(content) <= MAX_CONTENT_BYTES:
-        return {}
-    changed = {
-        "content": content[:MAX_CONTENT_BYTES].decode(errors="ignore"),  # not half a character
-        "truncated": True,
-        "size": len(content),
-        "url": f"/api/tasks/{row.task_id}/events/{row.sequence}",
-    }
-    return {name: msgspec.Raw(canonical_json(value).encode()) for name, value in changed.items()}
-
-
-# ── columns ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _key(db: BaseDatabaseWrapper, value: str | uuid.UUID) -> Any:
-    """An id as this database keeps it."""
-    key = value if isinstance(value, uuid.UUID) else uuid.UUID(value)
-    return key if db.features.has_native_uuid_field else key.hex
-
-
-def _text(key: str | uuid.UUID) -> str:
-    """SQLite keeps UUIDs as 32 hex digits; we speak with hyphens."""
-    return str(key if isinstance(key, uuid.UUID) else uuid.UUID(key))
-
-
-def _aware(moment: str | datetime | None) -> datetime | None:
-    """SQLite keeps times as text in UTC, which its driver reads when it recognises the column."""
-    if isinstance(moment, str):
-        moment = datetime.fromisoformat(moment)
-    if moment is not None and moment.tzinfo is None:
-        return moment.replace(tzinfo=UTC)
-    return moment

@@ -1,0 +1,47 @@
+"""The event store: the only door to `TaskEvent`.
+
+Writing: `append()` inside a command of `tasks.writer`. It numbers the events, links them into the
+task's hash chain (`tasks.events.appending` defines it), inserts them and rings the hub after COMMIT.
+Reading: `page()`, `page_session()`, `one()` give rows; `wire_body()` and `frame()` their wire form.
+"""
+
+from __future__ import annotations
+
+from tasks.canonical import canonical_json
+from tasks.events.appending import (
+    FIRST_PREVIOUS_HASH,
+    OWN_FIELDS,
+    Appended,
+    FenceLost,
+    append,
+    begin,
+    forget,
+    link,
+)
+from tasks.events.reading import one, page, page_session, row_of, stream, typed
+from tasks.events.rows import Row
+from tasks.events.wire import MAX_CONTENT_BYTES, frame, wire_body, wire_time, with_html
+
+__all__ = [
+    "FIRST_PREVIOUS_HASH",
+    "MAX_CONTENT_BYTES",
+    "OWN_FIELDS",
+    "Appended",
+    "FenceLost",
+    "Row",
+    "append",
+    "begin",
+    "canonical_json",
+    "forget",
+    "frame",
+    "link",
+    "one",
+    "page",
+    "page_session",
+    "row_of",
+    "stream",
+    "typed",
+    "wire_body",
+    "wire_time",
+    "with_html",
+]

@@ -1,0 +1,70 @@
+"""Stored events as rows: of a task, of a session, or one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from agent.events import StoredEvent, from_payload
+from tasks.events.rows import Row, aware, key_of, text_of
+from tasks.models import TaskEvent
+
+_COLUMNS = tuple(Row.__struct_fields__)
+_PAGE = f"""
+    SELECT {", ".join(_COLUMNS)} FROM tasks_taskevent
+    WHERE task_id = %s AND sequence > %s ORDER BY sequence LIMIT %s"""  # noqa: S608
+
+
+def page(task_id: str | uuid.UUID, after: int = 0, limit: int = 200) -> list[Row]:
+    """The task's next events behind sequence `after`."""
+    db = connections[DEFAULT_DB_ALIAS]
+    with db.cursor() as cursor:
+        cursor.execute(_PAGE, [key_of(db, task_id), after, limit])
+        return [row_of(values) for values in cursor.fetchall()]
+
+
+def page_session(
+    session_id: str | uuid.UUID, after: int = 0, limit: int = 200, before: int | None = None
+) -> list[Row]:
+    """The session's next events behind position `after`; with `before`, the last ones ahead of it.
+
+    Always in ascending order.
+    """
+    found = TaskEvent.objects.filter(session_id=session_id, position__gt=after)
+    if before is None:
+        values = found.order_by("position").values_list(*_COLUMNS)[:limit]
+        return [row_of(value) for value in values]
+    newest = found.filter(position__lt=before).order_by("-position").values_list(*_COLUMNS)
+    return [row_of(value) for value in newest[:limit]][::-1]
+
+
+def stream(task_id: str | uuid.UUID, after: int | None = None) -> Iterator[Row]:
+    """All events of a task in order of sequence, or those behind `after`; however many there are."""
+    found = TaskEvent.objects.filter(task_id=task_id).order_by("sequence")
+    if after is not None:
+        found = found.filter(sequence__gt=after)
+    yield from map(row_of, found.values_list(*_COLUMNS).iterator(2000))
+
+
+def one(task_id: str | uuid.UUID, sequence: int) -> Row | None:
+    found = TaskEvent.objects.filter(task_id=task_id, sequence=sequence)
+    values = found.values_list(*_COLUMNS).first()
+    return None if values is None else row_of(values)
+
+
+def row_of(values: Sequence[Any]) -> Row:
+    """From the columns in the order of `Row`'s fields, as the ORM or the driver gives them."""
+    fields = dict(zip(_COLUMNS, values, strict=True))
+    fields["task_id"], fields["session_id"] = (
+        text_of(fields["task_id"]),
+        text_of(fields["session_id"]),
+    )
+    fields["created_at"] = aware(fields["created_at"])
+    return Row(**fields)
+
+
+def typed(row: Row) -> StoredEvent:
+    return from_payload(row.type, row.payload)

@@ -1,0 +1,44 @@
+"""A stored event as a value, and how this database keeps its ids and times."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored event as it lies in the table."""
+
+    task_id: str
+    session_id: str
+    sequence: int
+    position: int
+    type: str
+    payload: str
+    """Canonical JSON."""
+    created_at: datetime
+    hash: str
+
+
+def key_of(db: BaseDatabaseWrapper, value: str | uuid.UUID) -> Any:
+    """An id as this database keeps it."""
+    key = value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+    return key if db.features.has_native_uuid_field else key.hex
+
+
+def text_of(key: str | uuid.UUID) -> str:
+    """SQLite keeps UUIDs as 32 hex digits; we speak with hyphens."""
+    return str(key if isinstance(key, uuid.UUID) else uuid.UUID(key))
+
+
+def aware(moment: str | datetime | None) -> datetime | None:
+    """SQLite keeps times as text in UTC, which its driver reads when it recognises the column."""
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment)
+    if moment is not None and moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    return moment

@@ -1,0 +1,96 @@
+"""The form of a stored event on the API and on streams, and what the hub keeps of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from tasks.canonical import canonical_json
+from tasks.events.rows import Row
+from tasks.hub import StoredFrame
+
+MAX_CONTENT_BYTES = 4 * 1024
+"""More of a tool's `content` than this is cut on a stream."""
+
+
+class _Block(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hub wants to know of a payload."""
+
+    block_id: str | None = None
+    text: str | None = None
+    tool_call_id: str | None = None
+
+
+_KNOWN_TO_HUB: dict[str, frozenset[str]] = {
+    "reasoning_message": frozenset({"block_id", "text"}),
+    "assistant_message": frozenset({"block_id", "text"}),
+    "tool_call_requested": frozenset({"block_id"}),
+    "tool_call_finished": frozenset({"tool_call_id"}),
+}
+_block_decoder = msgspec.json.Decoder(_Block)
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text_decoder = msgspec.json.Decoder(str)
+
+
+def wire_time(moment: datetime) -> str:
+    """UTC with milliseconds: `2026-01-31T09:30:00.123Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def wire_body(row: Row, *, cut: bool = False) -> bytes:
+    """The event as the JSON object of the API and the stream, in one line.
+
+    `cut`: as streams send it, large tool `content` shortened and with the URL of the whole.
+    """
+    return (
+        f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
+        f'"task_id":"{row.task_id}","created_at":"{wire_time(row.created_at)}",'
+        f'"payload":{_wire_payload(row, cut)}}}'
+    ).encode()
+
+
+def with_html(event: bytes, html: str) -> bytes:
+    """An event of the wire, or its frame, with `html` as the last field of its payload."""
+    end = len(event) - len(b"}}\n\n" if event.endswith(b"\n") else b"}}")
+    return event[:end] + b',"html":' + canonical_json(html).encode() + event[end:]
+
+
+def frame(row: Row) -> StoredFrame:
+    """The event as the hub and `follow()` pass it on: `event:` and `data:` lines without the id."""
+    known = _KNOWN_TO_HUB.get(row.type)
+    block = msgspec.structs.asdict(_block_decoder.decode(row.payload)) if known else {}
+    return StoredFrame(
+        task_id=row.task_id,
+        session_id=row.session_id,
+        sequence=row.sequence,
+        position=row.position,
+        type=row.type,
+        body=b"event: %b\ndata: %b\n\n" % (row.type.encode(), wire_body(row, cut=True)),
+        **{name: block[name] for name in known or ()},
+    )
+
+
+def _wire_payload(row: Row, cut: bool) -> str:
+    """The stored text, unless something in it is not for browsers."""
+    perhaps_large = row.type == "tool_call_finished" and len(row.payload) > MAX_CONTENT_BYTES // 4
+    if not (cut and perhaps_large) and '"provider_data"' not in row.payload:
+        return row.payload
+    fields = _object_decoder.decode(row.payload)
+    fields.pop("provider_data", None)
+    if cut and "content" in fields:
+        fields |= _cut_content(row, fields["content"])
+    return msgspec.json.encode(fields).decode()
+
+
+def _cut_content(row: Row, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    content = _text_decoder.decode(raw).encode()
+    if len(content) <= MAX_CONTENT_BYTES:
+        return {}
+    changed = {
+        "content": content[:MAX_CONTENT_BYTES].decode(errors="ignore"),  # not half a character
+        "truncated": True,
+        "size": len(content),
+        "url": f"/api/tasks/{row.task_id}/events/{row.sequence}",
+    }
+    return {name: msgspec.Raw(canonical_json(value).encode()) for name, value in changed.items()}
