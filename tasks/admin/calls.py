@@ -163,6 +163,18 @@ def _vote(vote: ev.Vote) -> str:
     return f"{words.line(vote.by)} said yes{edit}{why}."
 
 
+_REACHES = {
+    "task": "for this task",
+    "session": "for this session",
+    "always": "for the whole workspace",
+}
+"""How far an answer reaches, beyond `once`."""
+
+
+def _reach(event: ev.ApprovalResolved) -> str:
+    return _REACHES.get(event.scope, words.line(event.scope))
+
+
 def _verdict(event: ev.ApprovalResolved) -> str:
     who = words.line(event.resolved_by) if event.resolved_by else "Nobody"
     match event.status:
@@ -171,7 +183,9 @@ def _verdict(event: ev.ApprovalResolved) -> str:
         case "approved":
             edit = ", with an edit" if event.edited_arguments is not None else ""
             answer = f" ({words.line(event.answer)})" if event.answer else ""
-            return f"{who} approved {words.line(event.scope)}{edit}{answer}"
+            return f"{who} approved {_reach(event)}{edit}{answer}"
+        case "rejected" if event.scope != "once":
+            return f"{who} rejected {_reach(event)}"
         case "rejected":
             return f"{who} rejected"
         case "expired":

@@ -60,6 +60,13 @@ def test_the_result_can_be_opened_and_downloaded(window: Watched) -> None:
     expect(page.locator("body")).to_contain_text("Recommendation")
 
 
+def test_a_page_that_fits_has_nothing_to_scroll(window: Watched) -> None:
+    for path in ("/", "/inbox"):
+        page = window.open(path)
+        expect(page.locator("#main")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollHeight === innerHeight"), path
+
+
 def test_by_keys_alone(window: Watched) -> None:
     page = window.open("/")
     page.keyboard.type(GOAL)

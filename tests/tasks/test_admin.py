@@ -223,6 +223,24 @@ def test_the_log_reads_like_a_story(admin):
         assert sentence in page
 
 
+@pytest.mark.parametrize("status", ["approved", "rejected"])
+def test_the_log_says_how_far_an_answer_reaches(admin, status):
+    task = make_task()
+    approval = make_approval(task, arguments={"path": "a.md"}, diff="", tool_call_id="c1")
+    append(
+        task,
+        ev.ApprovalResolved(
+            approval_id=str(approval.pk),
+            kind="call",
+            tool_call_id="c1",
+            status=status,
+            resolved_by="alice",
+            scope="session",
+        ),
+    )
+    assert f"alice {status} for this session" in text(admin.get(url(task)))
+
+
 def test_every_event_is_on_the_page_with_its_hash(admin):
     task = make_task()
     a_story(task)

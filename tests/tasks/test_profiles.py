@@ -386,6 +386,14 @@ def test_check_model_says_what_works(server: ProviderServer) -> None:
     assert check_model("nobody")[0] == 2
 
 
+def test_check_model_says_that_the_demo_is_no_model(settings: Any) -> None:
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, llm_base_url="", demo_model=True)
+    status, said = check_model()
+    assert status == 1
+    assert "the scripted demo plays a fixed part" in said
+    assert "FAIL" not in said
+
+
 @pytest.mark.parametrize(
     ("scene", "says"),
     [

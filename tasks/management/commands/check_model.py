@@ -45,6 +45,9 @@ class Command(BaseCommand):
                 f"There is no model profile {options['profile']}; there are: {known}."
             )
             sys.exit(2)
+        if profile is None and wiring.in_force()[1]:
+            self.stderr.write("There is no model to talk to: the scripted demo plays a fixed part.")
+            sys.exit(1)
         if options["forget"]:
             writer.run_sync(partial(profiles.forget_server, wiring.server_of_settings()))
         try:
