@@ -1,0 +1,99 @@
+"""What we lean on: the folder of our state, the database, Redis, and the mail server."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from config.env.reader import Reader
+
+SCHEMES = ("sqlite", "postgres", "postgresql")
+REDIS_SCHEMES = ("redis", "rediss", "unix")
+SCALE_MODULES = ("psycopg", "psycopg_pool", "procrastinate", "channels_redis")
+"""What the extra `scale` installs."""
+MAIL_SECONDS = 10
+
+
+def directory(path: Path, name: str) -> Path:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(f"{name}: cannot make the folder {path} ({error}).") from error
+    return path.resolve()
+
+
+def database(env: Reader, var_dir: Path) -> dict[str, Any]:
+    text = env.text("DATABASE_URL") or f"sqlite:///{var_dir / 'pilothouse.sqlite3'}"
+    try:
+        entry = env.db_url(text) if text.partition("://")[0] in SCHEMES else {}
+    except ValueError:
+        entry = {}
+    match entry.get("ENGINE"):
+        case "django.db.backends.sqlite3":
+            return _sqlite(env, entry)
+        case "django.db.backends.postgresql":
+            return {**entry, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+        case _:
+            raise ImproperlyConfigured(
+                "DATABASE_URL: write postgres://user:password@host/name or sqlite:////a/path."
+            )
+
+
+def _sqlite(env: Reader, entry: dict[str, Any]) -> dict[str, Any]:
+    """WAL, and transactions that take the write lock at once: readers never wait for a writer."""
+    if entry["NAME"] in ("", ":memory:"):
+        raise ImproperlyConfigured(
+            "DATABASE_URL: an SQLite database must be a file; write sqlite:////a/path."
+        )
+    return {
+        **entry,
+        "NAME": str(env.root / entry["NAME"]),
+        "CONN_MAX_AGE": None,  # connections live as long as the few threads that use them
+        "OPTIONS": {
+            "timeout": 20,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
+            " PRAGMA foreign_keys=ON",
+        },
+    }
+
+
+def redis_url(env: Reader, database: dict[str, Any]) -> str:
+    """Scale-out, if there is one: it needs PostgreSQL and the extra `scale`."""
+    text = env.text("REDIS_URL")
+    if not text:
+        return ""
+    if text.partition("://")[0] not in REDIS_SCHEMES:
+        raise ImproperlyConfigured("REDIS_URL: write redis://host:6379/0, or unset it.")
+    if database["ENGINE"] != "django.db.backends.postgresql":
+        raise ImproperlyConfigured(
+            "REDIS_URL: several processes need PostgreSQL; write"
+            " DATABASE_URL=postgres://user:password@host/name, or unset REDIS_URL."
+        )
+    missing = [name for name in SCALE_MODULES if find_spec(name) is None]
+    if missing:
+        raise ImproperlyConfigured(
+            f"REDIS_URL: {', '.join(missing)} is not installed; install the extra `scale`."
+        )
+    return text
+
+
+def email(env: Reader) -> dict[str, Any]:
+    """Django's settings for what EMAIL_URL says; nothing is sent without a sender."""
+    text, sender = env.text("EMAIL_URL"), env.text("PILOTHOUSE_MAIL_FROM")
+    if sender and not text:
+        raise ImproperlyConfigured(
+            "PILOTHOUSE_MAIL_FROM: say how to send mail, too; write"
+            " EMAIL_URL=smtp+tls://user:password@mail.example:587."
+        )
+    if not text:
+        return {}
+    if text.partition("://")[0] not in env.email_schemes:
+        raise ImproperlyConfigured(
+            "EMAIL_URL: write smtp+tls://user:password@mail.example:587, or smtp+ssl://…:465."
+        )
+    found = {name: value for name, value in env.email_url(text).items() if value is not None}
+    return {"EMAIL_TIMEOUT": MAIL_SECONDS, **found}
