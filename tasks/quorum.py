@@ -68,7 +68,7 @@ def decided_by_group(capability: str, patterns: frozenset[str]) -> bool:
 
 
 def of_groups(patterns: frozenset[str]) -> Q:
-    """The condition for approvals that members of these groups decide."""
+    """The condition for approvals that members of these groups decide, and for rules of such."""
     whole = [key for key in patterns if ":" in key]
     reach = Q(capability__in=whole)
     others = [key for key in conf().approver_groups if ":" in key and key not in patterns]

@@ -138,7 +138,7 @@ function context(store) {
     owner: session.owner,
     username: boot.user.username,
     canWrite: session.can_write,
-    canDecide: session.can_decide,
+    rights: session,
     cards: new Map(),
     state: () => store.state,
     announce,

@@ -6,7 +6,7 @@ import { attention } from "./attention.js";
 import { FIELDS, alarm, announce, begin, keys, openCards, prefs, showCard, toast } from "./chrome.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { inboxFilter } from "./inbox-filter.js";
-import { batchable, soonest, together } from "./model.js";
+import { batchable, soonest, tally, together } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { sessionList } from "./sessions.js";
@@ -219,9 +219,9 @@ async function decideAll(decision) {
   for (const id of ["batch-approve", "batch-reject"]) $(id).disabled = true;
   try {
     const { results } = await post("/api/approvals/resolve", { results: ids.map((id) => ({ approval_id: id, decision })) });
-    const good = results.filter((result) => result.ok).length;
-    const bad = results.find((result) => !result.ok);
-    toast(bad ? t("{good} of {all} decided. {why}", { good, all: results.length, why: bad.error.message }) : n(good, "{n} decided.", "{n} decided."), { kind: bad ? "fail" : "ok", icon: bad ? "cross" : "check" });
+    const { good, bad, noted } = tally(results);
+    const why = bad ? bad.error.message : t("Your yes is noted. One more person must agree.");
+    toast(bad || noted ? t("{good} of {all} decided. {why}", { good, all: results.length, why }) : n(good, "{n} decided.", "{n} decided."), { kind: bad ? "fail" : "ok", icon: bad ? "cross" : "check" });
     chosen.clear();
     for (const box of document.querySelectorAll("#pending input")) box.checked = false;
   } catch (error) {

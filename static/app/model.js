@@ -113,6 +113,19 @@ export function together(approvals) {
   return approvals.length > 0 && keys.size === 1 && approvals.every(batchable);
 }
 
+/** What came of several answers: a yes that waits for a second one has decided nothing. */
+export function tally(results) {
+  const open = results.filter((result) => result.ok && result.approval.status === "pending").length;
+  const good = results.filter((result) => result.ok).length - open;
+  return { good, noted: open, bad: results.find((result) => !result.ok) ?? null };
+}
+
+/** Whether the reader may decide it: whatever is asked there, or what an approver group of theirs decides. */
+export function decidable({ can_decide: everything, decides = {} }, { capability = "" }) {
+  const key = [capability, capability.split(":").pop()].find((name) => Object.hasOwn(decides, name));
+  return everything || (key !== undefined && decides[key]);
+}
+
 export function batchable(approval) {
   return approval.kind === "call" && approval.risk !== "high" && approval.can_decide !== false && approval.can_approve !== false;
 }

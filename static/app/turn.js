@@ -5,7 +5,7 @@ import { callsView } from "./calls.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { endingView } from "./endings.js";
 import { placeInLine } from "./line.js";
-import { callsOf, coveredBy, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
+import { callsOf, coveredBy, decidable, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { cut, money, n, number, seconds, short, time, t } from "./text.js";
@@ -228,7 +228,7 @@ function decisionView(first, ctx) {
     shown = approval;
     if (!card && approval.status !== "pending") return settle(approval);
     if (!card) {
-      card = approvalCard(approval, ctx);
+      card = cardOf(approval, ctx);
       ctx.cards.set(id, card);
       replace(holder, card.node);
       return undefined;
@@ -247,7 +247,7 @@ function decisionView(first, ctx) {
       end();
       replace(holder, decidedLine(approval, ctx));
     } else if (!card) {
-      card = approvalCard(approval, ctx);
+      card = cardOf(approval, ctx);
       replace(holder, card.node);
     }
   }
@@ -262,13 +262,17 @@ function decisionView(first, ctx) {
   return { node, update, end };
 }
 
+function cardOf(approval, ctx) {
+  return approvalCard(approval, { ...ctx, canDecide: decidable(ctx.rights, approval) });
+}
+
 function decidedLine(approval, ctx) {
   const who = approval.resolved_by === ctx.username ? t("You") : (approval.resolved_by ?? t("Somebody"));
   const did = didWords(approval, who);
   const edited = approval.edited_arguments ? t("with an edit") : "";
   const answer = approval.kind === "question" && approval.answer ? `“${cut(approval.answer, 300)}”` : "";
   const meta = [answer, reachOf(approval), approval.resolved_at ? time(approval.resolved_at) : "", edited, approval.comment ? `“${cut(approval.comment, 300)}”` : ""].filter(Boolean).join(", ");
-  const card = approvalCard(approval, ctx);
+  const card = cardOf(approval, ctx);
   card.end();
   return h(
     "details",

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, rules
+from tasks import access, quorum, rules
 from tasks.access import APPROVERS, Principal
 from tasks.api import paging
 from tasks.api.edge import Identity, who
@@ -37,7 +37,8 @@ async def list_rules(
 
 
 def _list(principal: Principal, session_id: str | None, cursor: str | None, limit: int) -> RuleList:
-    rows = _reached(principal, access.EVERY_ROLE, others=Q(scope=PolicyRule.Scope.GLOBAL))
+    here = _where(principal, access.EVERY_ROLE) | Q(scope=PolicyRule.Scope.GLOBAL)
+    rows = rules.live().filter(here | _decided(principal))
     if session_id is not None:
         session = access.find_session(principal, session_id)
         rows = rows.filter(
@@ -69,22 +70,24 @@ def _find(principal: Principal, rule_id: str) -> PolicyRule:
 
 
 def _revocable(principal: Principal) -> QuerySet[PolicyRule]:
-    """Whoever may decide where it counts may take it back."""
     if "approve" not in principal.scopes:
         return PolicyRule.objects.none()
-    everywhere = Q() if principal.decides_everywhere else None
-    return _reached(principal, APPROVERS, others=everywhere).exclude(made_from=None)
+    return rules.live().filter(_decided(principal))
 
 
-def _reached(
-    principal: Principal, roles: access.Roles, others: Q | None = None
-) -> QuerySet[PolicyRule]:
+def _decided(principal: Principal) -> Q:
+    """Left by answers to cards that they may decide: these they see and may take back."""
+    left = Q(made_from__isnull=False)
+    if principal.decides_everywhere:
+        return left
+    return left & (_where(principal, APPROVERS) | quorum.of_groups(principal.decides))
+
+
+def _where(principal: Principal, roles: access.Roles) -> Q:
+    """Rules of the places in which they have such a role."""
     sessions = access.visible_sessions(principal, roles).values("pk")
-    reach = (
+    return (
         Q(workspace__in=access.visible_workspaces(principal, roles).values("pk"))
         | Q(session__in=sessions)
         | Q(task__session__in=sessions)
     )
-    if others is not None:
-        reach = others if not others else reach | others
-    return rules.live().filter(reach)

@@ -73,6 +73,10 @@ class _Roles:
             "can_decide": decides or self._principal.decides_everywhere,
         }
 
+    def groups(self) -> dict[str, bool]:
+        """The capabilities of approver groups; true: they are in it."""
+        return {key: key in self._principal.decides for key in conf().approver_groups}
+
     def of_session(self, session: Session) -> str | None:
         owns = session.owner_id == self._principal.user_id
         return "owner" if owns else self.role(session.workspace)
@@ -139,6 +143,7 @@ def _session(session: Session, roles: _Roles) -> dict[str, Any]:
         "archived": session.archived,
         "model_profile_id": str(session.model_profile_id) if session.model_profile_id else None,
         **roles.rights(role),
+        "decides": roles.groups(),
         "last_position": session.last_position,
         "forked_from": forked,
         "created_at": wire_time(session.created_at),

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { batchable, callState, coveredBy, currentTask, entriesOf, pendingIn, queuedTasks, soonest, taskState, together, workedMs } from "../../static/app/model.js";
+import { batchable, callState, coveredBy, currentTask, decidable, entriesOf, pendingIn, queuedTasks, soonest, tally, taskState, together, workedMs } from "../../static/app/model.js";
 import { initial, reduceAll } from "../../static/app/reducer.js";
 import { unmarked } from "../../static/app/sentences.js";
 import { World } from "./world.js";
@@ -84,4 +84,19 @@ test("a summary names the steps that it stands for, and its cost counts", () => 
   assert.deepEqual(coveredBy(entry, state).map(({ turn, steps }) => [turn, steps.map((step) => step.number)]), [[1, [2]], [2, [1]]]);
   assert.deepEqual([state.tasks.two.usage.input_tokens, state.tasks.two.cost], [7, 0.5]);
   assert.deepEqual(coveredBy({ ...entry, from_task_id: "elsewhere", to_task_id: "nowhere" }, state), []);
+});
+
+test("a yes that is only a vote has decided nothing", () => {
+  const failed = { ok: false, error: { message: "No." } };
+  const answered = ["approved", "pending", "pending", "rejected"].map((status) => ({ ok: true, approval: { status } }));
+  assert.deepEqual(tally(answered), { good: 2, noted: 2, bad: null });
+  assert.deepEqual(tally([...answered, failed]), { good: 2, noted: 2, bad: failed });
+});
+
+test("who is in an approver group decides what it decides, and nothing else", () => {
+  const rights = { can_decide: false, decides: { write: true, "shell:write": false, network: false } };
+  const decides = (capability) => decidable(rights, { capability });
+  assert.deepEqual(["file:write", "shell:write", "web:network", "file:delete", "constructor"].map(decides), [true, false, false, false, false]);
+  assert.equal(decides(undefined), false);
+  assert.equal(decidable({ ...rights, can_decide: true }, { capability: "web:network" }), true);
 });

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks import access, quorum
-from tasks.models import Approval, Member, Notice, TaskEvent
+from tasks.models import Approval, Member, Notice, PolicyRule, TaskEvent
 from tests.support.people import (
     House,
     bearer,
@@ -231,6 +231,40 @@ def test_one_row_is_judged_like_many_for_groups_too(house: House, editors: Group
         found = quorum.decided_by_group(row.capability, who.decides)
         assert found is (row in several), row.capability
     assert {row.capability for row in several} == {"file:write", "write"}
+
+
+def test_the_page_says_what_a_group_lets_its_reader_decide(house: House, editors: Group) -> None:
+    house.vera.groups.add(editors)
+    client = Client()
+    client.force_login(house.vera)
+    page = client.get(f"/c/{house.session.pk}").content.decode()
+    [boot] = re.findall(r'<script id="boot"[^>]*>(.*?)</script>', page)
+    session = json.loads(boot)["session"]
+
+    assert session["can_decide"] is False
+    assert session["decides"] == {"write": True, "shell:write": False}
+
+
+def test_the_group_takes_back_what_answers_to_its_cards_left(house: House, editors: Group) -> None:
+    theirs, shell = (
+        PolicyRule.objects.create(
+            scope="workspace",
+            workspace=house.workspace,
+            decision="deny",
+            capability=capability,
+            made_by=house.charlie,
+            made_from=house.approval,
+        )
+        for capability in ("file:write", "shell:write")
+    )
+    client = Client(headers=bearer(house.charlie))
+    listed = client.get("/api/rules").json()["items"]
+
+    assert [(item["id"], item["can_revoke"]) for item in listed] == [(str(theirs.pk), True)]
+    assert client.delete(f"/api/rules/{shell.pk}").status_code == 404
+    assert client.delete(f"/api/rules/{theirs.pk}").status_code == 204
+    theirs.refresh_from_db()
+    assert not theirs.enabled
 
 
 def test_who_left_the_group_sees_nothing(house: House, editors: Group) -> None:
