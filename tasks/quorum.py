@@ -32,6 +32,25 @@ class Rights:
     """The keys of the setting whose group they are in."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Demands:
+    """What must be true of whoever approves a capability."""
+
+    group: str
+    """Its members alone; empty: whoever may decide."""
+    another_person: bool
+    votes: int
+
+
+def demands_of(capability: str) -> Demands:
+    key = group_pattern(capability)
+    return Demands(
+        group="" if key is None else conf().approver_groups[key],
+        another_person=_named(capability, conf().other_approver),
+        votes=votes_needed(capability),
+    )
+
+
 def rights_of(user_id: int) -> Rights:
     """Asks the database only when there are approver groups."""
     groups = conf().approver_groups

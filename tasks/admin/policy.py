@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, cast
+from typing import Any
 
-from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Mode, Policy, Subject
-from tasks import wiring
 from tasks.conf import Conf, conf
+from tasks.policy_in_force import policy_in_force
 
 SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
     "Modes in force": (
@@ -110,8 +109,7 @@ def page() -> dict[str, Any]:
             (title, [_setting(settings, name, meaning) for name, meaning in rows])
             for title, rows in {**SHOWN, OTHERS: others}.items()
         ],
-        "actions": _actions(settings),
-        "tools": _tools(settings),
+        "policy": policy_in_force(),
     }
 
 
@@ -159,25 +157,3 @@ def _shown(name: str, value: object) -> str:
             return ", ".join(f"{key}={item}" for key, item in value.items()) or "not set"
         case _:
             return str(value)
-
-
-def _actions(settings: Conf) -> list[tuple[str, str, str]]:
-    """What follows from the last segment of a capability, watched and unattended."""
-    shown = [(action, f"example:{action}") for action in sorted(ALLOWED_ACTIONS | ASKED_ACTIONS)]
-    shown += [("anything else, or none", "")]
-    return [(name, *_decisions(settings, capability, "")) for name, capability in shown]
-
-
-def _tools(settings: Conf) -> list[tuple[str, str, str, str]]:
-    return [
-        (tool.name, tool.capability, *_decisions(settings, tool.capability, tool.name))
-        for tool in wiring.toolbox().tools
-    ]
-
-
-def _decisions(settings: Conf, capability: str, tool: str) -> tuple[str, str]:
-    watched, unattended = (
-        Policy(mode=cast(Mode, mode)).decide(Subject(tool=tool, capability=capability)).decision
-        for mode in (settings.mode, settings.unattended_mode)
-    )
-    return watched, unattended

@@ -17,7 +17,7 @@ from tasks import access
 from tasks.errors import NotFound
 from tasks.models import Session
 from tasks.pages.boot import boot, reader_of
-from tasks.pages.policy import policy_in_force
+from tasks.policy_in_force import policy_in_force
 
 YEAR_SECONDS = 365 * 24 * 3600
 
