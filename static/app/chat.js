@@ -221,6 +221,7 @@ function modelParts() {
       select.value = before;
       const changed = await api("PATCH", `/api/sessions/${session.id}`, { model_profile_id: wanted || null });
       before = select.value = changed.model_profile_id ?? "";
+      if ($("demo-note")) $("demo-note").hidden = before !== "" || !boot.model.default_demo;
       $("model-name").textContent = boot.models.find(({ id }) => id === before)?.name ?? boot.model.default;
       announce(t("Model: {name}", { name: $("model-name").textContent }));
     }),

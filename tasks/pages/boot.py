@@ -108,8 +108,14 @@ def _theme(request: HttpRequest) -> str:
 def _model(session: Session | None) -> dict[str, Any]:
     """Which model a task of now would ask."""
     name, demo = wiring.in_force(None if session is None else session.model_profile)
-    default = name if session is None or session.model_profile is None else wiring.in_force()[0]
-    return {"name": name, "demo": demo, "configured": bool(name), "default": default}
+    default, default_demo = wiring.in_force()
+    return {
+        "name": name,
+        "demo": demo,
+        "configured": bool(name),
+        "default": default,
+        "default_demo": default_demo,
+    }
 
 
 def _models() -> list[dict[str, str]]:
