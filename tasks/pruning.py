@@ -20,9 +20,9 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.expressions import RawSQL
 
-from tasks import audit, events
+from tasks import audit, events, rules
 from tasks.audit import Change
-from tasks.models import Approval, Artifact, AuditEntry, Session, Task, Tombstone
+from tasks.models import Approval, Artifact, AuditEntry, PolicyRule, Session, Task, Tombstone
 from tasks.writer import writer
 
 PRUNED, ERASED = "log.pruned", "log.erased"
@@ -74,11 +74,12 @@ def erase(by: str = audit.NOBODY) -> Iterator[tuple[UUID, int]]:
     """The same for everything that belongs to deleted sessions, words included."""
     for task_id in deleted().values_list("pk", flat=True).iterator(CHUNK):
         yield task_id, writer.run_sync(partial(_erase, task_id, by))
+    writer.run_sync(_untitle)
 
 
 def _prune(task_id: UUID, before: datetime, by: str) -> int:
     """Command. Nothing goes when somebody came back to the session meanwhile."""
-    task = Task.objects.select_for_update(of=("self",)).get(pk=task_id)
+    task = _locked(task_id)
     if not old(before).filter(pk=task_id).exists():
         return 0
     return _bury(task, PRUNED, by)
@@ -86,7 +87,7 @@ def _prune(task_id: UUID, before: datetime, by: str) -> int:
 
 def _erase(task_id: UUID, by: str) -> int:
     """Command."""
-    task = Task.objects.select_for_update(of=("self",)).get(pk=task_id)
+    task = _locked(task_id)
     if not deleted().filter(pk=task_id).exists():
         return 0
     Artifact.objects.filter(task=task).delete()
@@ -101,9 +102,31 @@ def _erase(task_id: UUID, by: str) -> int:
         comment="",
         answer="",
     )
+    _forget_rules(task, by)
     Task.objects.filter(pk=task_id).update(goal="", final_answer="", error=None)
     Session.objects.filter(pk=task.session_id).update(title="")
     return _bury(task, ERASED, by)
+
+
+def _forget_rules(task: Task, by: str) -> None:
+    """What answers to its cards left: they stop to count, and say nothing any more."""
+    left = PolicyRule.objects.filter(made_from__task=task)
+    for rule in left:
+        rules.revoke(rule, by)
+    left.update(path="", host="", digest="", note="")
+
+
+def _untitle() -> None:
+    """Command: deleted sessions in which nothing was ever asked have a title all the same."""
+    asked = Task.objects.filter(session=OuterRef("pk"))
+    Session.objects.filter(~Exists(asked), hidden=True).exclude(title="").update(title="")
+
+
+def _locked(task_id: UUID) -> Task:
+    """The session's row after the task's, as everywhere: nobody comes back between look and deed."""
+    task = Task.objects.select_for_update(of=("self",)).get(pk=task_id)
+    Session.objects.select_for_update(of=("self",)).get(pk=task.session_id)
+    return task
 
 
 def _bury(task: Task, action: str, by: str) -> int:

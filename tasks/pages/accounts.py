@@ -46,8 +46,7 @@ class SignIn(LoginView):
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         for key in _keys(self.request):
-            cache.add(key, 0, conf().sign_in_pause_seconds)
-            cache.incr(key)
+            _count(key, conf().sign_in_pause_seconds)
         return super().form_invalid(form)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
@@ -60,6 +59,14 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated and not request.user.is_staff:
         raise PermissionDenied
     return redirect(reverse("sign-in-form", query=request.GET))
+
+
+def _count(key: str, seconds: int) -> None:
+    cache.add(key, 0, seconds)
+    try:
+        cache.incr(key)
+    except ValueError:  # its time ran out between the two
+        cache.add(key, 1, seconds)
 
 
 def _tired(request: HttpRequest) -> bool:

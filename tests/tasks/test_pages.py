@@ -313,6 +313,11 @@ def test_guessing_is_slowed_down_for_one_name_and_not_for_others(member: User) -
     assert sign_in(elsewhere).status_code == 302
 
 
+def test_a_count_that_runs_out_at_that_moment_is_no_error(member: User, settings: Any) -> None:
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, sign_in_pause_seconds=0)
+    assert [sign_in(Client(), "wrong").status_code for _ in range(7)] == [200] * 7
+
+
 def test_whoever_guesses_elsewhere_locks_nobody_out(member: User, settings: Any) -> None:
     """All come through one proxy, whose word is believed; what they claim themselves is not."""
     proxies = (ip_network("127.0.0.1"),)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from io import StringIO
@@ -12,13 +14,23 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.management import CommandError, call_command
+from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
 from agent.messages import UserMessage
 from agent.providers.scripted import ScriptedCall, Turn
 from tasks import pruning, schedules, sessions
-from tasks.models import Approval, Schedule, ScheduleTick, Session, Task, TaskEvent, Tombstone
+from tasks.models import (
+    Approval,
+    PolicyRule,
+    Schedule,
+    ScheduleTick,
+    Session,
+    Task,
+    TaskEvent,
+    Tombstone,
+)
 from tasks.writer import writer
 from tests.support.people import bearer
 from tests.support.rows import make_session, make_task, make_user, make_workspace
@@ -168,6 +180,20 @@ def test_erasing_leaves_no_word_of_a_deleted_session_and_nothing_of_others() -> 
         votes=[{"by": "eve", "comment": "secret", "edited_arguments": {"content": "secret"}}],
         comment="secret",
     )
+    rules = [
+        PolicyRule.objects.create(
+            scope="workspace",
+            workspace=gone.session.workspace,
+            decision="allow",
+            path="secret.txt",
+            host="secret.example",
+            digest="secret",
+            note="write_file on secret.txt",
+            made_by=gone.created_by,
+            made_from=made_from,
+        )
+        for made_from in (approval, None)
+    ]
     assert command("prune_events", "--erase", "--dry-run") == "1 tasks would be erased.\n"
     assert command("prune_events", "--erase") == "4 events of 1 tasks were erased.\n"
     gone.refresh_from_db()
@@ -175,9 +201,60 @@ def test_erasing_leaves_no_word_of_a_deleted_session_and_nothing_of_others() -> 
     session = Session.objects.get(pk=gone.session_id)
     assert (gone.goal, gone.final_answer, session.title) == ("", "", "")
     assert not [name for name, value in vars(approval).items() if "secret" in str(value)]
+    for rule in rules:
+        rule.refresh_from_db()
+    of_card, of_administrator = rules
+    assert not [name for name, value in vars(of_card).items() if "secret" in str(value)]
+    assert (of_card.enabled, of_administrator.enabled) == (False, True)
+    assert of_administrator.path == "secret.txt"
     assert (left(gone), left(kept)) == (0, 4)
     assert "0 broken" in command("verify_log")
     assert command("prune_events", "--erase") == "0 events of 0 tasks were erased.\n"
+
+
+def test_a_deleted_session_without_a_task_keeps_no_title() -> None:
+    workspace = make_workspace(make_user())
+    gone, kept = (make_session(workspace, title="The secret plan") for _ in range(2))
+    Session.objects.filter(pk=gone.pk).update(hidden=True)
+    command("prune_events", "--erase")
+    gone.refresh_from_db()
+    kept.refresh_from_db()
+    assert (gone.title, kept.title) == ("", "The secret plan")
+
+
+@pytest.mark.only_postgresql  # SQLite locks no rows
+def test_whoever_comes_back_at_that_moment_keeps_the_history() -> None:
+    task = ended(rests=100)
+    held, release = threading.Event(), threading.Event()
+
+    def come_back() -> None:
+        with transaction.atomic():
+            rest(task.session, 0)
+            held.set()
+            release.wait(10)
+        connection.close()
+
+    back = threading.Thread(target=come_back)
+    back.start()
+    assert held.wait(10)
+    prune = partial(pruning._prune, task.pk, timezone.now() - 30 * DAY, "-")
+    with ThreadPoolExecutor(1) as pool:
+        pruned = pool.submit(writer.run_sync, prune)
+        wait_until_blocked_or(pruned)
+        release.set()
+        assert pruned.result(10) == 0
+    back.join()
+    assert left(task) == 4
+
+
+def wait_until_blocked_or(done: Future[int]) -> None:
+    """Until the database says that somebody waits for a lock, or it is over."""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = %s"
+    while not done.done():
+        with connection.cursor() as cursor:
+            cursor.execute(waits, [connection.settings_dict["NAME"]])
+            if cursor.fetchone()[0]:
+                return
 
 
 def test_it_wants_to_be_told_what() -> None:
