@@ -169,7 +169,9 @@ def test_the_page_says_which_model_plays(
     house: House, settings: Settings, changes: dict[str, Any], model: dict[str, Any]
 ) -> None:
     settings.PILOTHOUSE = replace(conf(), **changes)
-    assert boot_of(browser(house.alice).get("/").content)["model"] == model
+    shown = boot_of(browser(house.alice).get("/").content)["model"]
+    assert shown.pop("default_demo") == model["demo"]  # of a session that chose no model
+    assert shown == model
 
 
 def test_the_token_of_the_boot_object_lets_the_api_be_used(house: House) -> None:
