@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -26,6 +26,7 @@ from agent.transcript import ABOUT_A_LIMIT
 from tasks import access, dispatch, events, lifecycle, quorum, rules, votes
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
+from tasks.events import wire_time
 from tasks.models import Approval, Task
 
 UNKNOWN_EFFECT_ANSWERS = ("done", "retry")
@@ -123,7 +124,7 @@ def _asked(question: ApprovalRequired, row: Approval) -> ApprovalRequired:
     return msgspec.structs.replace(
         question,
         approval_id=str(row.id),
-        expires_at=_iso(row.expires_at) if row.expires_at else None,
+        expires_at=wire_time(row.expires_at) if row.expires_at else None,
     )
 
 
@@ -214,7 +215,7 @@ def _vote(user_id: int, username: str, reply: Reply, edited: Evidence | None) ->
     return votes.Vote(
         user_id=user_id,
         by=username,
-        at=_iso(timezone.now()),
+        at=wire_time(timezone.now()),
         comment=reply.comment,
         edited_arguments=reply.edited_arguments,
         agreement=hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest(),
@@ -308,7 +309,7 @@ def decided(approval: Approval) -> Conflict:
         {
             "status": approval.status,
             "resolved_by": winner,
-            "resolved_at": _iso(approval.resolved_at) if approval.resolved_at else None,
+            "resolved_at": wire_time(approval.resolved_at) if approval.resolved_at else None,
         },
     )
 
@@ -388,7 +389,3 @@ def _store(approval: Approval, username: str | None) -> None:
     )
     approval.resolved_at = events.append(approval.task_id, [resolved]).created_at
     approval.save()
-
-
-def _iso(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

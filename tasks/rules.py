@@ -14,8 +14,9 @@ from typing import cast
 from uuid import UUID
 
 from channels.db import database_sync_to_async
-from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db import connection, transaction
+from django.db.models import BooleanField, F, QuerySet
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from agent.policy import Rule, Scope, Standing, Verdict
@@ -57,23 +58,23 @@ def in_force(places: Places) -> list[Rule]:
     return [as_rule(row) for row in rows if not _overruled(row)]
 
 
+_TABLE = PolicyRule._meta.db_table
+_LIVE = f"""({_TABLE}.enabled
+    AND ({_TABLE}.expires_at IS NULL OR {_TABLE}.expires_at > %s)
+    AND ({_TABLE}.max_uses IS NULL OR {_TABLE}.used < {_TABLE}.max_uses))"""
+"""A rule that counts: enabled, not run out by now, not used up."""
 # Made once: every run asks this all the time.
 _in_force = Rows(
     PolicyRule,
-    """WHERE enabled
-    AND (scope = 'global' OR workspace_id = %s OR session_id = %s OR task_id = %s)
-    AND (expires_at IS NULL OR expires_at > %s) AND (max_uses IS NULL OR used < max_uses)
+    f"""WHERE (scope = 'global' OR workspace_id = %s OR session_id = %s OR task_id = %s) AND {_LIVE}
     ORDER BY created_at DESC, id DESC""",
 )
 
 
 def live() -> QuerySet[PolicyRule]:
-    """Rules that count: enabled, not run out, not used up."""
-    return PolicyRule.objects.filter(
-        Q(expires_at=None) | Q(expires_at__gt=timezone.now()),
-        Q(max_uses=None) | Q(used__lt=F("max_uses")),
-        enabled=True,
-    )
+    """Rules that count."""
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
+    return PolicyRule.objects.filter(RawSQL(_LIVE, [now], BooleanField()))  # noqa: S611 - our own
 
 
 def _overruled(row: PolicyRule) -> bool:

@@ -159,15 +159,18 @@ def find_approval(principal: Principal, approval_id: object, roles: Roles = EVER
     return _find(principal, _ONE_APPROVAL, Approval, approval_id, roles, decides)
 
 
-def may_approve(approval: Approval, user_id: int) -> bool:
-    """Whether a user may say yes to it now. Reads `approval.task`."""
-    user = User.objects.filter(pk=user_id, is_active=True).first()
-    if user is None:
-        return False
-    principal = principal_of(user)
+def may_decide(approval: Approval, principal: Principal) -> bool:
     try:
         find_approval(principal, approval.pk, APPROVERS)
     except NotFound:
+        return False
+    return True
+
+
+def may_approve(approval: Approval, user_id: int) -> bool:
+    """Whether a user may say yes to it now. Reads `approval.task`."""
+    user = User.objects.filter(pk=user_id, is_active=True).first()
+    if user is None or not may_decide(approval, principal := principal_of(user)):
         return False
     rights = quorum.Rights(user_id=user_id, patterns=principal.decides)
     return quorum.refusal(approval, rights) is None

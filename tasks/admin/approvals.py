@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from tasks import access, decisions
 from tasks.admin import diffs, policy, words
 from tasks.admin.base import EvidenceAdmin, as_uuid, badge, link, listing
-from tasks.errors import Conflict, NotFound, ServiceError
+from tasks.errors import Conflict, ServiceError
 from tasks.models import Approval, Notice
 from tasks.pages.decide import reply_of
 from tasks.writer import WriterUnavailable
@@ -219,11 +219,7 @@ def _sentence(approval: Approval) -> str:
 def may(request: HttpRequest, approval: Approval) -> bool:
     """Whether they may decide: seeing the admin's page is not enough."""
     principal = access.principal_of(request.user)  # type: ignore[arg-type] # staff, so not anonymous
-    try:
-        access.find_approval(principal, approval.pk, access.APPROVERS)
-    except NotFound:
-        return False
-    return True
+    return access.may_decide(approval, principal)
 
 
 def _stale(refusal: ServiceError) -> bool:
