@@ -22,7 +22,15 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from config import settings as product
 
 if not settings.configured:
-    names = ("DATABASES", "INSTALLED_APPS", "CHANNEL_LAYERS", "LOGGING", "PILOTHOUSE", "SECRET_KEY")
+    names = (
+        "BASE_DIR",
+        "DATABASES",
+        "INSTALLED_APPS",
+        "CHANNEL_LAYERS",
+        "LOGGING",
+        "PILOTHOUSE",
+        "SECRET_KEY",
+    )
     settings.configure(
         ROOT_URLCONF=__name__,
         ALLOWED_HOSTS=["*"],
