@@ -356,8 +356,16 @@ async def test_memory_is_bounded_for_all_processes_together(
 
 
 @needs_sandbox
-async def test_a_fork_bomb_ends(desk: Desk) -> None:
-    done = await desk.run(with_sandbox(), "f() { f | f & sleep 100; }; f; wait; sleep 100")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for i in $(seq 400); do sleep 100 & done; wait; sleep 100",
+        pytest.param("f() { f | f & sleep 100; }; f; wait; sleep 100", marks=pytest.mark.long),
+    ],
+    ids=["one by one", "each makes two"],
+)
+async def test_a_fork_bomb_ends(desk: Desk, line: str) -> None:
+    done = await desk.run(with_sandbox(), line)
     assert not done.ok
     assert "more than 256 processes" in done.content or "memory" in done.content.lower()
 
