@@ -90,6 +90,7 @@ def test_rejected_with_a_comment_that_the_agent_reads(
     assert "not on a Sunday" in str(model.runs["rejected"].bodies[-1])
 
 
+@pytest.mark.long
 def test_answered_elsewhere_before_and_at_the_same_time(
     window: Watched, model: Model, site: Site
 ) -> None:
@@ -167,6 +168,7 @@ def test_keys_decide_only_in_the_card_and_not_in_a_field(
     expect(page.locator(".turn")).to_have_attribute("data-state", "done")
 
 
+@pytest.mark.long
 def test_an_answer_for_the_session_is_a_rule_that_can_be_withdrawn(
     window: Watched, model: Model, site: Site
 ) -> None:
@@ -204,6 +206,7 @@ def test_more_time_is_a_press_away(window: Watched, model: Model, site: Site) ->
     card.get_by_role("button", name="Reject").click()
 
 
+@pytest.mark.long
 def test_a_question_is_answered_on_its_card(window: Watched, model: Model, site: Site) -> None:
     ask = Call("ask_user", question="Which <b>year</b>?", options=["2025", "Since 2026"])
     model.script("question", [ask], ["Done."])

@@ -38,6 +38,7 @@ def models_of(site: Site, window: Watched, turn: int) -> set[str]:
 
 
 @pytest.mark.usefixtures("profiles")
+@pytest.mark.long
 def test_a_session_and_a_retry_ask_the_model_that_was_chosen(
     window: Watched, model: Model, site: Site
 ) -> None:

@@ -22,6 +22,7 @@ def too_wide(page: Page) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_decision_is_a_sheet_that_escape_closes_and_that_decides(
     browser: Browser, site: Site, model: Model
 ) -> None:

@@ -45,6 +45,7 @@ def harmless(page: Page) -> None:
     assert handlers == 0
 
 
+@pytest.mark.long
 def test_in_goal_answer_reasoning_arguments_file_names_and_all_names(
     window: Watched, model: Model, site: Site
 ) -> None:

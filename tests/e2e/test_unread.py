@@ -89,6 +89,7 @@ async def check(house: House, followers: int, seconds: float = 0) -> None:
         await alice.until(after["id"], "completed")
 
 
+@pytest.mark.long
 async def test_a_follower_that_does_not_read_costs_less_than_a_mebibyte(house: House) -> None:
     await check(house, followers=40)
 

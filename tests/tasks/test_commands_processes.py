@@ -161,7 +161,7 @@ def test_sigterm_lets_go_of_the_task(state: Path) -> None:
 @pytest.mark.parametrize(
     ("type_", "step"),
     [
-        ("tool_call_started", 2),
+        pytest.param("tool_call_started", 2, marks=pytest.mark.long),
         pytest.param("task_created", None, marks=pytest.mark.long),
         pytest.param("reasoning_delta", 3, marks=pytest.mark.long),
         pytest.param("approval_required", None, marks=pytest.mark.long),

@@ -326,6 +326,7 @@ def test_the_command_tells_what_it_made():
 
 @rows
 @pytest.mark.only_sqlite
+@pytest.mark.long
 def test_two_processes_and_a_loop_that_ends_with_a_signal(tmp_path):
     """The real command, twice at once against one database file, and --loop until SIGTERM."""
     environment = {**os.environ, "PILOTHOUSE_VAR_DIR": str(tmp_path)}
