@@ -75,7 +75,9 @@ class House:
     async def lose(self, runner: Runner, task_id: UUID) -> None:
         """The process dies: its run writes nothing more, and its lease has run out."""
         async with asyncio.timeout(10):
-            while task_id not in runner._runs:  # the row says so a moment before the runner knows
+            while True:  # the row says that it runs a moment before the runner knows
+                if task_id in runner._runs:
+                    break
                 await asyncio.sleep(0.001)
         runner.forget(task_id)
         await Task.objects.filter(pk=task_id).aupdate(lease_expires_at=None)
