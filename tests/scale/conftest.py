@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.support import services
@@ -22,6 +23,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.get_closest_marker("timeout") is None
             ):  # the first one waits for the start of all
                 item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure tells what the processes and the queue were doing."""
+    report = yield
+    house = getattr(item, "funcargs", {}).get("house")
+    if report.failed and isinstance(house, ScaledHouse):
+        try:
+            report.sections += house.account()
+        except psycopg.OperationalError as trouble:  # the test had stopped the database
+            report.sections.append(("database", str(trouble)))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -166,7 +166,7 @@ async def test_whoever_comes_late_gets_the_open_block_from_the_worker(
 async def test_five_hundred_idle_streams_hold_neither_threads_nor_connections(
     house: ScaledHouse, alice: Person
 ) -> None:
-    task = await alice.ask(house.desk(), "[C01/idle] Write it")
+    task = await alice.ask(house.desk(), "[C01/crowd] Write it")
     await alice.until(task["id"], "waiting_approval")
     web = house.server.webs[0]
     async with house.person_at("alice", web) as many:

@@ -49,6 +49,7 @@ STATUS = {
     "task_cancelled": "cancelled",
     "budget_exceeded": "budget_exceeded",
 }
+ENDED = frozenset(STATUS.values())
 FURNISH = """
 import json
 from pathlib import Path
@@ -296,6 +297,7 @@ class Person:
                 task = await self.task(task_id)
                 if task["status"] in statuses:
                     return task
+                assert task["status"] not in ENDED, f"it is {task['status']}: {task['error']}"
                 await asyncio.sleep(0.05)
 
     async def pending(self, task_id: str) -> list[dict[str, Any]]:

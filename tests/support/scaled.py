@@ -26,6 +26,27 @@ from tests.support.services import Postgres, Redis
 
 WORKER = [sys.executable, "manage.py", "worker"]
 HELD_WORKER = [sys.executable, "-m", "tests.support.held"]
+LOG_LINES = 60
+ACCOUNT = {
+    "open tasks": """
+        SELECT id, status, run, lease_worker, lease_expires_at, cancel_requested_at, created_at
+        FROM tasks_task WHERE status IN ('queued', 'running', 'waiting_approval')
+        ORDER BY created_at""",
+    "jobs that are not over, and the last ones": """
+        SELECT j.id, j.task_name, j.status, j.worker_id, j.lock, j.args,
+               (SELECT array_agg(e.type || ' ' || to_char(e.at, 'HH24:MI:SS.MS') ORDER BY e.at)
+                FROM procrastinate_events e WHERE e.job_id = j.id)
+        FROM procrastinate_jobs j
+        WHERE j.status IN ('todo', 'doing') OR j.id > (SELECT max(id) - 10 FROM procrastinate_jobs)
+        ORDER BY j.id""",
+    "the queue's workers": """
+        SELECT id, last_heartbeat, now() - last_heartbeat FROM procrastinate_workers""",
+    "sessions of the database that do something or wait": """
+        SELECT pid, application_name, state, wait_event_type, wait_event, pg_blocking_pids(pid),
+               now() - state_change, left(query, 120)
+        FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'""",
+}
+"""What is asked of the database when a test has failed."""
 
 
 class Services:
@@ -222,6 +243,22 @@ class ScaledHouse(House):
 
     def transport(self, limits: httpx.Limits) -> httpx.AsyncBaseTransport:
         return Turns(self.server.webs, limits)
+
+    def account(self) -> list[tuple[str, str]]:
+        """What a test that failed wants to know: the processes, the queue, the database."""
+        processes = [
+            f"{server.log_file.name}: pid {server.pid}, status {server.process.poll()}"
+            for server in self.server.all
+        ]
+        tables = [
+            (title, "\n".join(map(str, self.sql(statement))))
+            for title, statement in ACCOUNT.items()
+        ]
+        logs = [
+            (server.log_file.name, "\n".join(server.log.splitlines()[-LOG_LINES:]))
+            for server in self.server.all
+        ]
+        return [("processes", "\n".join(processes)), *tables, *logs]
 
     def verify_log(self) -> str:
         output = manage(self.state, "verify_log", env=self.env)
