@@ -47,6 +47,7 @@ from agent.room import Room
 from agent.text import cut
 from agent.toolbox import Toolbox
 from agent.transcript import ABOUT_A_LIMIT, Transcript
+from agent.waits import Waits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,19 +177,12 @@ class ModelDesk:
             step=step,
             new_block_id=_new_id,
         )
-        async with aclosing(self._model.provider.stream(request)) as stream:
+        async with aclosing(self._model.provider.stream(request)) as stream, Waits() as waits:
             while True:
                 try:
-                    async with asyncio.timeout_at(self._deadline):
-                        item = await anext(stream)
+                    yield await waits.on(anext(stream), self._deadline)
                 except StopAsyncIteration:
                     return
-                if asyncio.get_running_loop().time() >= self._deadline:
-                    # What is buffered comes without a wait, and only a wait can time out.
-                    raise TimeoutError
-                yield item
-                # Let followers and other runs have their turn: text appears as it is made.
-                await asyncio.sleep(0)
 
     # ── room ─────────────────────────────────────────────────────────────────────────────────
 

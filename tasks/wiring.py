@@ -15,7 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
 import msgspec
 from asgiref.sync import sync_to_async
 from django.utils import timezone
@@ -27,9 +26,10 @@ from agent.policy import Mode, Policy, strictest
 from agent.prompts import system_prompt
 from agent.providers import CONTEXT_TOKENS, Model
 from agent.providers.check import Report, check
-from agent.providers.client import prepare_tls
+from agent.providers.client import Client, make_client, prepare_tls
 from agent.providers.demo import demo_provider
-from agent.providers.openai import OpenAIProvider, Quirks, make_client
+from agent.providers.openai import OpenAIProvider
+from agent.providers.quirks import Quirks
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
 from agent.tools.shell import Shell
@@ -182,7 +182,7 @@ class Models:
     """The models of runs, over one HTTP pool."""
 
     def __init__(self) -> None:
-        self._client: httpx.AsyncClient | None = None
+        self._client: Client | None = None
         self._quirks: dict[tuple[str, ...], Quirks] = {}
 
     def prepare(self) -> None:

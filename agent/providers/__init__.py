@@ -49,7 +49,7 @@ class Provider(Protocol):
         code points from 0 per block), then exactly one `Reply` whose blocks carry the same block
         ids and whose texts are the sums of their deltas.
 
-        Raises `ProviderError` for every failure of the other side: never an httpx, JSON or Unicode
+        Raises `ProviderError` for every failure of the other side: never an HTTP, JSON or Unicode
         error, never with a key in its message. Closing the generator closes the connection.
         """
         ...

@@ -1,38 +1,128 @@
-"""The HTTP pool to all models: httpx's interface over aiohttp's transport.
+"""The HTTP pool to all models, on aiohttp; and the seam where tests stand in for it.
 
-aiohttp costs a quarter of httpx's own transport per call and per token, and its pool does not slow
-down with many idle connections.
+Nothing stands between a provider and aiohttp: a library above it builds and routes a request that
+aiohttp then builds again, and passes every read through layers of its own.
 
 Proxies: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` are honoured, as people behind one
 expect, but never for this machine: a local model is asked directly whatever the shell exports.
-Redirects are not followed, since the key would travel with them.
+Redirects are not followed, since the key would travel with them. No cookie is kept.
 """
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Mapping
 from functools import cache
-from ssl import SSLContext
+from typing import Protocol, Self
+from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 import httpx
-from httpx_aiohttp import HttpxAiohttpClient
+from yarl import URL
 
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_CONNECTIONS = 1024
 """Above the active runs of a process; the pool never makes a run wait."""
 KEEPALIVE_SECONDS = 15.0
 """Short, so that a server seldom closes a connection just as we send on it."""
 
 
-def make_client() -> httpx.AsyncClient:
+class Answer(Protocol):
+    """A response whose head is here."""
+
+    status: int
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in any case; of several values the first."""
+        ...
+
+    async def read(self) -> bytes:
+        """What has come of the body, unpacked; waits when nothing has. Empty at its end."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back, or close it when the body was not read to its end."""
+        ...
+
+
+class Client(Protocol):
+    """Sends requests, over connections that it keeps. Raises `transport.FAILURES`."""
+
+    async def post(
+        self, url: URL, content: bytes, headers: Mapping[str, str], connect_seconds: float
+    ) -> Answer:
+        """The answer of the server itself, whatever its status."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Pool:
+    """The client of a process; to be used on one event loop."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._proxies = getproxies()
+
+    async def post(
+        self, url: URL, content: bytes, headers: Mapping[str, str], connect_seconds: float
+    ) -> Answer:
+        session = self._session = self._session or _session()
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=connect_seconds, sock_connect=connect_seconds
+        )
+        return _Answer(
+            await session.post(
+                url,
+                data=content,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                proxy=self._proxy_for(url) if self._proxies else None,
+            )
+        )
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _proxy_for(self, url: URL) -> str | None:
+        host = url.host or ""
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        if not proxy or host in LOOPBACK:
+            return None
+        if proxy_bypass(f"{host}:{url.port}"):
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
+
+
+class _Answer:
+    """aiohttp's response, of which only this is used."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.read = response.content.readany
+        self.close = response.close
+
+
+def make_client() -> Pool:
     """One pool for the event loop that uses it; close it with `aclose()`."""
-    return HttpxAiohttpClient(
-        verify=_ssl_context(),
-        limits=httpx.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_SECONDS),
-        mounts={f"all://{host}": None for host in LOOPBACK},
-        timeout=httpx.Timeout(None),
-        follow_redirects=False,
-        trust_env=True,
+    return Pool()
+
+
+def _session() -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(
+        limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS, ssl=_ssl_context()
     )
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 
 def prepare_tls() -> None:
@@ -41,6 +131,6 @@ def prepare_tls() -> None:
 
 
 @cache
-def _ssl_context() -> SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     """Reading the certificates takes 50 ms; once per process is enough."""
     return httpx.create_ssl_context()

@@ -16,15 +16,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-import httpx
-
 from agent.errors import ProviderError
 from agent.events import Delta
 from agent.messages import Reply
 from agent.providers import ModelRequest
 from agent.providers.assembler import Assembler
-from agent.providers.breathing import Breathing
-from agent.providers.client import make_client
+from agent.providers.client import Answer, Client
 from agent.providers.failures import failure, failure_of, is_error, readable
 from agent.providers.quirks import Quirks, learn
 from agent.providers.reading import BodyReader
@@ -37,8 +34,7 @@ from agent.providers.transport import (
     transport_failure,
 )
 from agent.providers.wire import encoded, request_body
-
-__all__ = ["OpenAIProvider", "Quirks", "make_client"]
+from agent.waits import Waits
 
 MAX_ERROR_BYTES = 64 * 1024
 ERROR_BODY_SECONDS = 10.0
@@ -57,7 +53,7 @@ class OpenAIProvider:
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
+        client: Client,
         *,
         base_url: str,
         model: str,
@@ -78,7 +74,7 @@ class OpenAIProvider:
         self._api_key = api_key.strip()
         self._first_byte_seconds = first_byte_seconds
         self._idle_seconds = idle_seconds
-        self._timeout = httpx.Timeout(None, connect=connect_seconds, pool=connect_seconds)
+        self._connect_seconds = connect_seconds
         self._options = dict(options or {})
         self._scrub = Scrubber(self._api_key)
 
@@ -108,11 +104,11 @@ class OpenAIProvider:
             scrub=self._scrub,
             tools=frozenset(tool.name for tool in request.tools),
         )
-        async with self._response(content) as response:
-            if not response.is_success:
-                raise await self._refusal(response)
+        async with self._answer(content) as answer:
+            if not 200 <= answer.status < 300:
+                raise await self._refusal(answer)
             reader = BodyReader(assembler)
-            async with aclosing(self._reads(response, assembler)) as reads:
+            async with aclosing(self._reads(answer, assembler)) as reads:
                 async for read in reads:
                     for delta in reader.feed(read):
                         yield delta
@@ -128,22 +124,18 @@ class OpenAIProvider:
     # ── the connection ────────────────────────────────────────────────────────────────────────
 
     @asynccontextmanager
-    async def _response(self, content: bytes) -> AsyncIterator[httpx.Response]:
-        """The response, its body not read yet; closed at the end whatever happens."""
+    async def _answer(self, content: bytes) -> AsyncIterator[Answer]:
+        """The answer, its body not read yet; closed at the end whatever happens."""
         try:
-            url = endpoint(self._base_url)
-            request = self._client.build_request(
-                "POST", url, content=content, headers=self._headers(), timeout=self._timeout
-            )
+            url, headers = endpoint(self._base_url), self._headers()
             async with asyncio.timeout(self._first_byte_seconds):
-                response = await self._client.send(request, stream=True)
+                answer = await self._client.post(url, content, headers, self._connect_seconds)
         except FAILURES as error:
             raise transport_failure(error, self._base_url, self._first_byte_seconds) from None
-        response.stream = Breathing(response.stream)
         try:
-            yield response
+            yield answer
         finally:
-            await response.aclose()
+            answer.close()
 
     def _headers(self) -> dict[str, str]:
         headers = {
@@ -152,6 +144,7 @@ class OpenAIProvider:
             "accept-encoding": "identity",
         }
         if self._api_key:
+            self._api_key.encode("ascii")  # anything else would be sent in some encoding
             name = self.quirks.key_header.lower()
             prefix = "Bearer " if name == "authorization" else ""
             headers[name] = prefix + self._api_key
@@ -159,48 +152,42 @@ class OpenAIProvider:
             headers["authorization"] = basic
         return headers
 
-    async def _reads(
-        self, response: httpx.Response, assembler: Assembler
-    ) -> AsyncGenerator[bytes, None]:
+    async def _reads(self, answer: Answer, assembler: Assembler) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Silence is an error, unless the reply may end here."""
-        packed = "content-encoding" in response.headers
-        body = response.aiter_bytes() if packed else response.aiter_raw()
         patience = Patience(self._first_byte_seconds, asyncio.get_running_loop().time)
-        while until := patience.until(assembler):
-            try:
-                async with asyncio.timeout_at(until):
-                    read = await anext(body)
-            except StopAsyncIteration:
-                return
-            except FAILURES as error:
-                if assembler.ended:
+        async with Waits() as waits:
+            while until := patience.until(assembler):
+                try:
+                    read = await waits.on(answer.read(), until)
+                except FAILURES as error:
+                    if assembler.ended:
+                        return
+                    raise transport_failure(
+                        error, self._base_url, patience.seconds, reading=True
+                    ) from None
+                if not read:
                     return
-                raise transport_failure(
-                    error, self._base_url, patience.seconds, reading=True
-                ) from None
-            patience.seconds = self._idle_seconds
-            yield read
+                patience.seconds = self._idle_seconds
+                yield read
 
     # ── refusals ──────────────────────────────────────────────────────────────────────────────
 
-    async def _refusal(self, response: httpx.Response) -> ProviderError:
-        said, body = readable(await self._error_body(response))
-        status, wait = response.status_code, retry_after(response.headers)
+    async def _refusal(self, answer: Answer) -> ProviderError:
+        said, body = readable(await self._error_body(answer))
+        wait = retry_after(answer.headers)
         if is_error(body):
-            return failure_of(body, status, wait)
-        if 300 <= status < 400:
-            said = f"it redirects to {response.headers.get('location', 'another address')}"
-        return failure(said, status=status, retry_after=wait)
+            return failure_of(body, answer.status, wait)
+        if 300 <= answer.status < 400:
+            said = f"it redirects to {answer.headers.get('location', 'another address')}"
+        return failure(said, status=answer.status, retry_after=wait)
 
-    async def _error_body(self, response: httpx.Response) -> bytes:
+    async def _error_body(self, answer: Answer) -> bytes:
         """Its beginning; a server that fails may well fail to say why."""
         body = bytearray()
         try:
             async with asyncio.timeout(ERROR_BODY_SECONDS):
-                async for read in response.aiter_bytes():
+                while len(body) <= MAX_ERROR_BYTES and (read := await answer.read()):
                     body += read
-                    if len(body) > MAX_ERROR_BYTES:
-                        break
         except FAILURES:
             pass
         return bytes(body[:MAX_ERROR_BYTES])

@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import json
 import socket
+import sys
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable
+from types import FrameType
 from typing import Any
 
-import httpx
 import pytest
 
 from agent.errors import ProviderError, ProviderIncomplete, ProviderRefused, ProviderUnavailable
@@ -27,11 +29,11 @@ from agent.messages import (
 )
 from agent.providers import ModelRequest, ToolDefinition
 from agent.providers.assembler import Assembler
-from agent.providers.client import make_client
+from agent.providers.client import Client, Pool, make_client
 from agent.providers.openai import DONE_SECONDS, TAIL_SECONDS, OpenAIProvider, Patience
 from agent.providers.quirks import Quirks
 from tests.support import cases
-from tests.support.provider_server import ProviderServer, Request, Scene, delta, serving
+from tests.support.provider_server import SSE, ProviderServer, Request, Scene, delta, serving
 from tests.support.stub import StubServer
 
 KEY = "sk-live-CANARY-7f3a"
@@ -39,7 +41,7 @@ TOOL = ToolDefinition(name="read_file", description="read", parameters={"type": 
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def client() -> AsyncIterator[Pool]:
     async with make_client() as client:
         yield client
 
@@ -67,7 +69,7 @@ def request(*messages: Message, tools: tuple[ToolDefinition, ...] = (TOOL,)) -> 
     )
 
 
-def provider(client: httpx.AsyncClient, base_url: str, **options: Any) -> OpenAIProvider:
+def provider(client: Client, base_url: str, **options: Any) -> OpenAIProvider:
     return OpenAIProvider(client, base_url=base_url, model="m", api_key=KEY, **options)
 
 
@@ -91,6 +93,24 @@ async def failure(target: OpenAIProvider, *messages: Message) -> ProviderError:
 
 def text(reply: Reply) -> str:
     return AssistantMessage(blocks=reply.blocks).text
+
+
+class Flood:
+    """A server whose bytes are always there before they are asked for: reading never suspends."""
+
+    status = 200
+    headers: dict[str, str] = {}
+
+    async def post(self, *request: object) -> Flood:
+        self._enough = time.monotonic() + 2  # the test fails rather than hangs
+        return self
+
+    async def read(self) -> bytes:
+        return b": ping\n\n" if time.monotonic() < self._enough else b""
+
+    def close(self) -> None: ...
+
+    async def aclose(self) -> None: ...
 
 
 # ── replies ───────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +189,51 @@ async def test_a_proxy_of_the_shell_is_asked_for_other_machines(server, monkeypa
         error = await failure(provider(client, "http://model.invalid/v1"))
     assert error.status == 404
     assert server.requests[0].path.startswith("http://model.invalid/")
+
+
+async def test_hosts_that_the_shell_excepts_are_asked_without_its_proxy(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", ".invalid, other.test")
+    async with make_client() as client:
+        error = await failure(provider(client, "http://model.invalid/v1"))
+    assert "has no address" in str(error)
+
+
+# ── what it costs ─────────────────────────────────────────────────────────────────────────────
+
+
+class Ready(Flood):
+    """A reply of so many tokens, each a read of its own."""
+
+    def __init__(self, tokens: int) -> None:
+        token = f"data: {json.dumps(delta('word '))}\n\n".encode()
+        end = f"data: {json.dumps(delta('', 'stop'))}\n\ndata: [DONE]\n\n".encode()
+        self._reads = iter([token] * tokens + [end, b""])
+
+    async def read(self) -> bytes:
+        return next(self._reads)
+
+
+async def calls_of(tokens: int) -> int:
+    """Calls of functions, Python's and C's, for a whole reply."""
+    made = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    target = provider(Ready(tokens), "http://model.test/v1")
+    sys.setprofile(note)
+    try:
+        await ask(target)
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+async def test_a_token_costs_few_calls_between_the_socket_and_its_delta():
+    few, many = await calls_of(100), await calls_of(1100)
+    assert (many - few) / 1000 < 75
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────
@@ -287,36 +352,48 @@ async def test_silence_ends(client, server, scene, words):
     assert words in str(error)
 
 
-class Flood(httpx.AsyncBaseTransport, httpx.AsyncByteStream):
-    """A server whose bytes are always there before they are asked for: reading never suspends."""
-
-    def __init__(self, piece: bytes, **headers: str) -> None:
-        self._piece = piece
-        self._headers = headers
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, headers=self._headers, stream=self)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        enough = time.monotonic() + 2  # the test fails rather than hangs
-        yield self._piece
-        while time.monotonic() < enough:
-            yield self._piece[10:] if self._headers else self._piece
-
-
 async def test_whoever_waits_for_a_flood_can_still_give_up():
-    async with httpx.AsyncClient(transport=Flood(b": ping\n\n")) as http:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await ask(provider(http, "http://model.test/v1"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await ask(provider(Flood(), "http://model.test/v1"))
 
 
-async def test_compressed_bytes_that_say_nothing_are_silence():
-    empty = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\0\0\xff\xff"  # a header, an empty block
-    flood = Flood(empty, **{"content-encoding": "gzip"})
-    async with httpx.AsyncClient(transport=flood) as http:
-        error = await failure(provider(http, "http://model.test/v1", first_byte_seconds=0.1))
+GZIP = SSE | {"content-encoding": "gzip"}
+
+
+async def test_a_packed_reply_that_nobody_asked_for_is_unpacked(client):
+    async def packed(request: Request) -> None:
+        pack = zlib.compressobj(wbits=31)
+        text = b"".join(
+            f"data: {json.dumps(d)}\n\n".encode() for d in (delta("Hi"), delta("", "stop"))
+        )
+        await request.answer(pack.compress(text) + pack.flush(), headers=GZIP)
+
+    async with ProviderServer(packed=packed) as server:
+        assert text((await ask(provider(client, server.url("packed"))))[1]) == "Hi"
+
+
+async def test_compressed_bytes_that_say_nothing_are_silence(client):
+    async def empty(request: Request) -> None:
+        await request.head(200, GZIP)
+        await request.chunk(b"\x1f\x8b\x08\0\0\0\0\0\0\xff")  # a header, then empty blocks
+        while not request.writer.is_closing():
+            await request.chunk(b"\0\0\0\xff\xff" * 1000)
+
+    async with ProviderServer(empty=empty) as server:
+        error = await failure(provider(client, server.url("empty"), first_byte_seconds=0.1))
     assert error.code == "provider_timeout"
+
+
+async def test_a_cookie_is_not_kept(client):
+    async def sweet(request: Request) -> None:
+        head = {"set-cookie": "a=b; Path=/"}
+        await request.answer({"choices": [{"message": {"content": "Hi"}}]}, headers=head)
+
+    async with ProviderServer(sweet=sweet) as server:
+        for _ in range(2):
+            await ask(provider(client, server.url("sweet")))
+        assert "cookie" not in server.requests[1].headers
 
 
 async def test_a_redirect_is_told_and_not_followed(client, server):
@@ -408,7 +485,7 @@ def result(tool_call_id: str, content: str = "AAA") -> ToolMessage:
 
 
 async def sent(
-    client: httpx.AsyncClient, server: ProviderServer, *messages: Message, **options: Any
+    client: Client, server: ProviderServer, *messages: Message, **options: Any
 ) -> list[dict[str, Any]]:
     await ask(provider(client, server.url("normal"), **options), *messages)
     wire: list[dict[str, Any]] = server.requests[-1].body["messages"]
