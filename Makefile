@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 LOCK := requirements-dev.lock
 STAMP := $(VENV)/.installed-$(shell cksum $(LOCK) | cut -d' ' -f1)
 
+# Containers like to forbid compiled modules; the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST_ARGS ?=
 # Two at a time, each file in one process: most of them wait for servers, clocks and browsers.
 WORKERS ?= 2
@@ -44,7 +47,7 @@ run: deps ## serve on PILOTHOUSE_HOST:PORT (127.0.0.1:8000)
 	@exec $(BIN)/python -m config.serve --prepare
 
 test: deps ## all tests but the long and the live ones
-	$(PYTEST) -m "not benchmark and not live and not long and not scale" $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-scale: deps ## the tests of several processes; they need PostgreSQL's and Redis's programs
 	$(BIN)/python -m pytest -m "scale and not long" tests/scale $(PYTEST_ARGS)
@@ -56,8 +59,9 @@ scale: deps ## serve with two web processes and three workers, to try (docs/scal
 chaos: deps ## minutes of kill -9: of one of many processes every second, then of the one server
 	$(BIN)/python -m pytest -m long -s tests/scale/test_chaos.py tests/e2e/test_crashes.py -k "dies_every_second or random_moments" $(PYTEST_ARGS)
 
-long: deps ## the long tests
-	$(PYTEST) -m "long" $(PYTEST_ARGS)
+LONG ?= tests tests/scale
+long: deps ## the long tests (LONG: where)
+	$(PYTEST) -m "long" $(LONG) $(PYTEST_ARGS)
 
 SECONDS ?= 600
 soak: deps ## 100 runs and 500 followers for SECONDS (600): does anything grow? Draws var/soak.svg

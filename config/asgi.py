@@ -24,6 +24,7 @@ except ImproperlyConfigured as error:
 
 from django.conf import settings as django_settings
 
+import config.urls  # noqa: F401 - every page is there before the first request
 from streaming.asgi.body import BodyLimit, bound_daphne
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler

@@ -20,8 +20,8 @@ DEBUG = _environment.debug
 ALLOWED_HOSTS = _environment.allowed_hosts
 
 INSTALLED_APPS = [
-    "daphne",  # first: its runserver is the ASGI one
-    "django.contrib.admin",
+    "config.apps.Daphne",  # first: its runserver is the ASGI one
+    "config.apps.Admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

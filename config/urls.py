@@ -7,6 +7,7 @@ from django.urls import include, path
 
 from tasks.pages.accounts import admin_sign_in
 
+admin.autodiscover()
 urlpatterns = [
     path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),

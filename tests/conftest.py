@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from channels.layers import channel_layers
@@ -14,6 +15,7 @@ from django.db import connection, connections
 from pytest_django.plugin import DjangoDbBlocker
 
 from tasks.conf import Conf
+from tests.support.spread import Spread, in_order
 
 _home = pytest.StashKey[Path]()
 
@@ -80,3 +82,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+    in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread | None:
+    return Spread(config, log) if config.getvalue("dist") == "loadfile" else None

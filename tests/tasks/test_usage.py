@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -194,17 +195,20 @@ async def test_near_a_limit_people_are_told_once(house: House, settings: Any) ->
 # ── going on with as much again ───────────────────────────────────────────────────────────────
 
 
+def waiting_after(steps: int) -> Callable[[Task], bool]:
+    return lambda task: task.status == "waiting_approval" and task.steps == steps
+
+
 async def test_a_person_may_go_on_with_as_much_again(house: House, settings: Any) -> None:
     limit(settings, max_agent_steps=1, budget_asks=True)
     async with house.runner(models=PricedModels(READ, OTHER, DONE)):
         created = await house.ask()
         for used in (1, 2):
-            await house.until(created.task_id, "waiting_approval")
+            await house.until(created.task_id, waiting_after(used))
             approval = await house.pending(created.task_id)
             assert (approval.kind, approval.arguments["used"]) == ("limit", used)
             assert "Go on with 1 more?" in approval.reason
             await house.reply(approval.pk)
-            await house.until(created.task_id, lambda task: task.status != "waiting_approval")
         task = await house.until(created.task_id, "completed")
     assert task.steps == 3
     await house.check(task.pk)

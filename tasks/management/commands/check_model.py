@@ -10,16 +10,17 @@ from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from agent.providers.check import Report
 from tasks import profiles, wiring
 from tasks.errors import Invalid
+from tasks.management.unchecked import UncheckedCommand
 from tasks.models import ModelProfile
 from tasks.writer import writer
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Talk to a model: connection, stream, tool call, usage, and what its server wants differently."
 
     def add_arguments(self, parser: CommandParser) -> None:

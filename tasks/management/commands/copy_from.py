@@ -15,22 +15,22 @@ from typing import Any
 import environ
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.management.color import no_style
 from django.db import connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 
 from tasks.management.people import in_words
+from tasks.management.unchecked import UncheckedCommand
 from tasks.server_lock import FileLock, ServerLockedError
 
 OLD, NEW = "old", "default"
 ROWS = 500
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Copy all rows of another database into this empty one. Its server must not run."
-    requires_system_checks = ()  # they load the whole API, half a second of waiting
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("url", help="the other database, as DATABASE_URL names it")

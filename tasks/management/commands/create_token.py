@@ -7,15 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
 from tasks import access
 from tasks.errors import Invalid
+from tasks.management.unchecked import UncheckedCommand
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Make an API token for USER. It is printed once, alone on the last line."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from tasks import approvals
 from tasks.management.people import in_words
+from tasks.management.unchecked import UncheckedCommand
 from tasks.writer import writer
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Reject the approvals that nobody answered in time; their tasks go on afterwards."
-    requires_system_checks = ()  # they load the whole API, half a second of waiting
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         with in_words():

@@ -12,15 +12,16 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from tasks import audit, exports
 from tasks.exports import Export
 from tasks.management.people import Refused, in_words
+from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Session, Task
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Write a log as a signed zip file, or print the public key that it is checked with."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

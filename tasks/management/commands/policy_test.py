@@ -9,18 +9,18 @@ from typing import Any, cast
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
-from django.core.management.base import BaseCommand
 
 from tasks import explaining
 from tasks.explaining import Question, Replayed, RuleSet
 from tasks.management.people import Refused, in_words
 from tasks.management.terminal import describe
+from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Session, Task, Workspace
 
 MODES = ("ask", "deny", "read_only")
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = (
         "Say what policy decides about one call (--tool, --arguments), or about the calls of past "
         "tasks (--replay), perhaps with other rules (--rules). Nothing is run. Exit status: 0 "

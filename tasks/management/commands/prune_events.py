@@ -12,15 +12,16 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connection
 from django.utils import timezone
 
 from tasks import pruning
 from tasks.management.people import in_words
+from tasks.management.unchecked import UncheckedCommand
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Delete the events of tasks that rest for so long, or all words of deleted sessions."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -15,21 +15,21 @@ from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from tasks.conf import conf
 from tasks.management.people import in_words, quiet
 from tasks.management.terminal import on_one_line
+from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Task
 from tasks.runner import Runner, runnable, worker_name
 
 LOOK_SECONDS = 0.1
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Run what can run now, without a server, until it ends or waits for a person."
-    requires_system_checks = ()  # they load the whole API, half a second of waiting
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--list", action="store_true", help="only say what would be run")

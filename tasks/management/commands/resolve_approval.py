@@ -7,7 +7,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.core.management.base import BaseCommand
 
 from agent.policy import REPLY_SCOPES
 from tasks import decisions
@@ -16,15 +15,15 @@ from tasks.approvals import Reply
 from tasks.errors import Conflict, ServiceError
 from tasks.management.people import Refused, in_words, the_user
 from tasks.management.terminal import describe
+from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Approval
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = (
         "Approve or reject what a task asks. Its run goes on where a server is running, else with "
         "recover_tasks. Exit status: 0 it is decided as you say, 1 it was decided already, 2 usage."
     )
-    requires_system_checks = ()  # they load the whole API, half a second of waiting
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("approval", metavar="ID")

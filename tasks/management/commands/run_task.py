@@ -12,7 +12,6 @@ from typing import Any, TextIO, cast
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand
 
 from agent.events import TERMINAL_TYPES, ApprovalRequired, ApprovalResolved
 from tasks import events
@@ -26,6 +25,7 @@ from tasks.management.feed import Feed
 from tasks.management.here import Here
 from tasks.management.people import Refused, in_words, quiet, the_user, the_workspace
 from tasks.management.terminal import Screen
+from tasks.management.unchecked import UncheckedCommand
 from tasks.management.views import Json, Outlet, Plain, View
 from tasks.models import Approval, Task, Workspace
 from tasks.runner import worker_name
@@ -43,12 +43,11 @@ SETTLED = frozenset({"already_resolved", "expired", "stale"})
 """Refusals of an answer after which the question is not open any more."""
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = (
         "Run one task here and show it live. Exit status: 0 completed, 1 failed, 2 usage, "
         "3 waiting for an approval, 4 cancelled, 5 over budget."
     )
-    requires_system_checks = ()  # they load the whole API, half a second of waiting
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

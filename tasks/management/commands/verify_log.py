@@ -18,18 +18,19 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db.models import BigIntegerField, Count, Max, Min, OuterRef, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from tasks import audit, evidence, pruning
 from tasks.chain import Chain, verify_task
+from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Session, Task, TaskEvent, Tombstone
 
 CHUNK = 2000
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = (
         "Check the hash chain, numbering and head of every task; exit status 1 when one is broken."
     )

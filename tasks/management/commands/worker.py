@@ -6,16 +6,16 @@ import asyncio
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from tasks.conf import conf
 from tasks.management.people import in_words
+from tasks.management.unchecked import UncheckedCommand
 from tasks.server_lock import ServerLockedError
 
 
-class Command(BaseCommand):
+class Command(UncheckedCommand):
     help = "Run tasks from the queue until SIGTERM. Needs DATABASE_URL (PostgreSQL) and REDIS_URL."
-    requires_system_checks = ()  # they load the whole API, half a second of waiting
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
