@@ -13,6 +13,7 @@ from typing import Any
 
 from agent.errors import PathRefused, ToolFailed
 from agent.policy import Decision, Mode, Policy, Rule, Standing, standing
+from agent.shelf import Shelf
 from agent.toolbox import Toolbox, ToolContext
 from agent.workspace import Workspace
 
@@ -37,6 +38,8 @@ class Judge:
     """No card about such a capability leaves a rule."""
     closely: bool = False
     """Look at the target even where no rule needs it: the guard's word counts, too."""
+    shelf: Shelf | None = None
+    """Where effects keep what was there before them."""
 
     @property
     def mode(self) -> Mode:
@@ -99,4 +102,4 @@ class Judge:
 
         if self.policy.rules:
             more["permits"] = permits
-        return ToolContext(workspace=self.workspace, **more)
+        return ToolContext(workspace=self.workspace, shelf=self.shelf, **more)

@@ -11,18 +11,20 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from typing import Any, NamedTuple
 
 from agent.errors import AgentError
-from agent.workspace import Entry, Workspace
+from agent.shelf import MAX_CALL_BYTES, MAX_FILE_BYTES, Put, Shelf
+from agent.workspace import PERMISSIONS, Entry, Workspace
 
 MAX_FILES = 5_000
 MAX_LEVELS = 12
 MAX_READ_BYTES = 64 * 1024 * 1024
 """Of all files together, for digests."""
-MAX_KEPT_BYTES = 8 * 1024 * 1024
+MAX_SHOWN_TOGETHER = 8 * 1024 * 1024
 """Of all files together, for diffs."""
-MAX_FILE_BYTES = 256 * 1024
+MAX_SHOWN_BYTES = 256 * 1024
 """Larger files have a digest and no diff."""
 CLOCK_STEP = 20_000_000
 """Nanoseconds."""
@@ -46,9 +48,15 @@ class File:
     """Empty: it was not read."""
     data: bytes | None = None
     """The content of a small file, as long as there is room."""
+    mode: int = 0
+    """Permissions."""
+    kept: bool = False
+    """Its content is on the shelf."""
+    fresh: bool = False
+    """It was not there before this look."""
 
     def told(self) -> dict[str, Any]:
-        return {"size": self.stamp.size, "sha256": self.sha256}
+        return {"size": self.stamp.size, "sha256": self.sha256, "mode": f"{self.mode:03o}"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +64,7 @@ class Manifest:
     """The files of a workspace at one moment."""
 
     files: Mapping[str, File]
+    directories: frozenset[str]
     complete: bool
     """All files are in it."""
     taken: int
@@ -91,11 +100,13 @@ def take(
     skip: Collection[str] = (),
     known: Manifest | None = None,
     max_files: int = MAX_FILES,
+    shelf: Shelf | None = None,
 ) -> Manifest:
-    """Look at everything below the root. Of a `known` manifest, unchanged files are not read again."""
+    """Look at everything below the root. Of a `known` manifest, unchanged files are not read again.
+    With a shelf, contents are kept there, as many as fit."""
     taken = time.time_ns() - CLOCK_STEP
     listing = workspace.walk(".", max_depth=MAX_LEVELS, max_entries=max_files, skip=skip)
-    reader = _Reader(workspace)
+    reader = _Reader(workspace, shelf)
     before = {} if known is None else known.files
     files = {
         entry.path: file
@@ -103,7 +114,12 @@ def take(
         if entry.kind != "directory"
         and (file := reader.read(entry, before.get(entry.path))) is not None
     }
-    return Manifest(files=files, complete=listing.complete, taken=taken)
+    return Manifest(
+        files=files,
+        directories=frozenset(e.path for e in listing.entries if e.kind == "directory"),
+        complete=listing.complete,
+        taken=taken,
+    )
 
 
 def changes(before: Manifest, after: Manifest) -> list[Change]:
@@ -123,38 +139,63 @@ def _happened(change: Change, before: Manifest, after: Manifest) -> bool:
         return before.complete or (new is not None and new.stamp.changed >= before.taken)
     if new is None:
         return after.complete
-    return old.stamp != new.stamp and not (old.sha256 and old.sha256 == new.sha256)
+    same = bool(old.sha256) and (old.sha256, old.mode) == (new.sha256, new.mode)
+    return old.stamp != new.stamp and not same
 
 
 class _Reader:
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, shelf: Shelf | None) -> None:
         self._workspace = workspace
+        self._shelf = shelf
         self._unread = MAX_READ_BYTES
-        self._unkept = MAX_KEPT_BYTES
+        self._unshown = MAX_SHOWN_TOGETHER
+        self._unkept = MAX_CALL_BYTES
 
     def read(self, entry: Entry, known: File | None) -> File | None:
         if entry.kind != "file":
             return _unopened(entry)
         try:
             with self._workspace.open_read(entry.path) as source:
-                found = os.fstat(source.fileno())
-                stamp = Stamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-                if known is not None and known.stamp == stamp:
-                    return known
-                if stamp.size > self._unread:
-                    return File(stamp=stamp)
-                self._unread -= stamp.size
-                if stamp.size > min(MAX_FILE_BYTES, self._unkept):
-                    return File(
-                        stamp=stamp, sha256=hashlib.file_digest(source, "sha256").hexdigest()
-                    )
-                data = source.read(MAX_FILE_BYTES)
+                return self._opened(source, known)
         except FileNotFoundError:
             return None  # gone since it was named
         except (AgentError, OSError):
             return _unopened(entry)
+
+    def _opened(self, source: BufferedReader, known: File | None) -> File:
+        found = os.fstat(source.fileno())
+        stamp = Stamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        if known is not None and known.stamp == stamp:
+            return known
+        mode = found.st_mode & PERMISSIONS
+        if stamp.size > self._unread:
+            return File(stamp=stamp, mode=mode)
+        self._unread -= stamp.size
+        if stamp.size > MAX_FILE_BYTES:
+            digest = hashlib.file_digest(source, "sha256").hexdigest()
+            return File(stamp=stamp, mode=mode, sha256=digest)
+        data = source.read(MAX_FILE_BYTES)
+        put = self._kept(data)
+        return File(
+            stamp=stamp,
+            mode=mode,
+            sha256=put.sha256 if put else hashlib.sha256(data).hexdigest(),
+            data=data if self._shows(data) else None,
+            kept=put is not None,
+            fresh=put is not None and put.fresh,
+        )
+
+    def _kept(self, data: bytes) -> Put | None:
+        if self._shelf is None or len(data) > self._unkept:
+            return None
         self._unkept -= len(data)
-        return File(stamp=stamp, sha256=hashlib.sha256(data).hexdigest(), data=data)
+        return self._shelf.put(data)
+
+    def _shows(self, data: bytes) -> bool:
+        shown = len(data) <= min(MAX_SHOWN_BYTES, self._unshown)
+        if shown:
+            self._unshown -= len(data)
+        return shown
 
 
 def _unopened(entry: Entry) -> File:

@@ -27,6 +27,7 @@ from referencing.exceptions import Unresolvable
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
 from agent.policy import Subject
+from agent.shelf import Shelf
 from agent.text import clean, clean_json, cut
 from agent.workspace import Workspace
 
@@ -82,6 +83,8 @@ class ToolContext:
     """What the person answered, for a tool that asks."""
     permits: Callable[[str], bool] = lambda path: True
     """Whether a tool that looks through many places may show this one (root-relative path)."""
+    shelf: Shelf | None = None
+    """Where a tool keeps what files held before it changed them; None: nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ MAX_SWEPT = 100_000
 """Entries looked at in one sweep."""
 MAX_WRITE_BYTES = 16 * 1024 * 1024
 MAX_DIGEST_BYTES = 1024 * 1024 * 1024
+PERMISSIONS = 0o777
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _OUTSIDE = {
@@ -81,6 +82,10 @@ class Target:
     digest: str
     """sha256 of what is there now, or `absent`."""
     size: int
+    mode: int = 0
+    """Permissions of what is there now."""
+    missing: tuple[str, ...] = ()
+    """Directories above it that a write would make, the outermost first."""
 
 
 @dataclass(frozen=True)
@@ -165,12 +170,15 @@ class Workspace:
                 step = walk.to_last(linked_directories=False, look=forbid(forbidden))
             except FileNotFoundError:
                 way = (*walk.names, *_creatable(walk.left))
-                return Target(path="/".join(way), digest=ABSENT, size=0)
+                above = range(len(walk.names) + 1, len(way))
+                missing = tuple("/".join(way[:depth]) for depth in above)
+                return Target(path="/".join(way), digest=ABSENT, size=0, missing=missing)
             found = _writable(walk.fd, step)
             return Target(
                 path="/".join((*walk.names, step.name)),
                 digest=_digest_at(walk.fd, step.name),
                 size=found.st_size if found else 0,
+                mode=found.st_mode & PERMISSIONS if found else 0,
             )
 
     def write_atomic(
@@ -180,8 +188,9 @@ class Workspace:
         *,
         expected: str | None = None,
         forbidden: Collection[str] = (),
+        mode: int | None = None,
     ) -> None:
-        """Replace or create a file and the directories above it.
+        """Replace or create a file and the directories above it; None: it keeps its permissions.
 
         `expected` is the digest that was approved: with another file there, TargetChanged.
         `forbidden` names top directories that are not for this tool. The last look at the target
@@ -193,7 +202,25 @@ class Workspace:
         _compare(expected, found.digest)
         with self._walk(writable_path(path)) as walk:
             step = walk.to_last(create=True, linked_directories=False, look=forbid(forbidden))
-            _replace(walk.fd, step, data, expected)
+            _replace(walk.fd, step, data, expected, mode)
+
+    def remove(self, path: str, *, expected: str) -> None:
+        """Delete a file, if its digest is the expected one: else TargetChanged."""
+        with self._walk(writable_path(path)) as walk:
+            step = walk.to_last(linked_directories=False)
+            _writable(walk.fd, step)
+            _compare(expected, _digest_at(walk.fd, step.name))
+            os.unlink(step.name, dir_fd=walk.fd)
+            os.fsync(walk.fd)
+
+    def remove_directory(self, path: str) -> bool:
+        """Delete a directory, if nothing is in it: whether it is gone."""
+        try:
+            with self._walk(writable_path(path)) as walk:
+                os.rmdir(walk.to_last(linked_directories=False).name, dir_fd=walk.fd)
+        except (OSError, PathRefused):
+            return False
+        return True
 
     def sweep(self, *, before: float) -> int:
         """Remove the temporary files that a crash left; how many. Only files that bear our name
@@ -352,8 +379,12 @@ def _compare(expected: str | None, actual: str) -> None:
         raise TargetChanged("The file is not the one that was approved: it changed since then.")
 
 
-def _replace(directory: int, step: Step, data: bytes, expected: str | None) -> None:
+def _replace(
+    directory: int, step: Step, data: bytes, expected: str | None, mode: int | None
+) -> None:
     found = _writable(directory, step)
+    if mode is None and found:
+        mode = found.st_mode & PERMISSIONS
     temporary = f".pilothouse-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, 0o666, dir_fd=directory)
@@ -361,8 +392,8 @@ def _replace(directory: int, step: Step, data: bytes, expected: str | None) -> N
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
-            if found:
-                os.fchmod(fd, found.st_mode & 0o777)
+            if mode is not None:
+                os.fchmod(fd, mode)
             os.fsync(fd)
         _writable(directory, step)
         if expected is not None:

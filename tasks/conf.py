@@ -103,6 +103,11 @@ class Conf:
     enable_web: bool = False
     """There is a tool fetch_url."""
 
+    undo_days: int = 30
+    """How long what files held before a call is kept, so that it can be undone."""
+    undo_mb: int = 1024
+    """Megabytes of it, over all tasks; 0: nothing is kept."""
+
     max_active_runs: int = 256
     max_queued_per_user: int = 100
     max_tasks_per_minute: int = 1200

@@ -20,7 +20,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.expressions import RawSQL
 
-from tasks import audit, events, rules
+from tasks import audit, events, keeping, rules
 from tasks.audit import Change
 from tasks.models import Approval, Artifact, AuditEntry, PolicyRule, Session, Task, Tombstone
 from tasks.writer import writer
@@ -67,13 +67,18 @@ def _resting(tasks: QuerySet[Task]) -> QuerySet[Task]:
 def prune(before: datetime, by: str = audit.NOBODY) -> Iterator[tuple[UUID, int]]:
     """One task after the other, each in a command of its own: its id and how many events went."""
     for task_id in old(before).values_list("pk", flat=True).iterator(CHUNK):
-        yield task_id, writer.run_sync(partial(_prune, task_id, before, by))
+        gone = writer.run_sync(partial(_prune, task_id, before, by))
+        if gone:
+            keeping.forget(task_id)
+        yield task_id, gone
 
 
 def erase(by: str = audit.NOBODY) -> Iterator[tuple[UUID, int]]:
     """The same for everything that belongs to deleted sessions, words included."""
     for task_id in deleted().values_list("pk", flat=True).iterator(CHUNK):
-        yield task_id, writer.run_sync(partial(_erase, task_id, by))
+        gone = writer.run_sync(partial(_erase, task_id, by))
+        keeping.forget(task_id)
+        yield task_id, gone
     writer.run_sync(_untitle)
 
 

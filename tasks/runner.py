@@ -24,7 +24,7 @@ from django.db import DatabaseError
 from django.db.models import DateTimeField, Exists, Model, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from tasks import approvals, starting, wiring, workspaces
+from tasks import approvals, keeping, starting, wiring, workspaces
 from tasks.commands import lease
 from tasks.conf import conf
 from tasks.hub import Key, hub
@@ -248,13 +248,15 @@ class Runner:
             hub.advanced(Key("session", str(session_id)), last)
 
     async def _sweep(self) -> None:
-        """Once a day, beside everything else: files that a crash left half written."""
+        """Once a day, beside everything else: files that a crash left half written, and what was
+        kept for undoing long enough."""
         while True:
             try:
                 folders = await database_sync_to_async(workspaces.roots)()
                 removed = await asyncio.to_thread(workspaces.sweep, folders)
                 if removed:
                     logger.info("Removed %d half-written files that a crash had left.", removed)
+                await asyncio.to_thread(keeping.sweep)
             except DatabaseError as trouble:
                 logger.error("The workspaces could not be swept: %s", trouble)
             await asyncio.sleep(SWEEP_SECONDS)

@@ -35,7 +35,7 @@ from agent.tools import builtin_tools
 from agent.tools.shell import Shell
 from agent.tools.web import Web
 from agent.workspace import Workspace
-from tasks import profiles, quorum, rules
+from tasks import keeping, profiles, quorum, rules
 from tasks.conf import Conf, conf
 from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
@@ -128,6 +128,7 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
             read_rules=rules.InForce(rules.places_of(task)),
             claim=rules.claim,
             always_asked=quorum.demanded,
+            shelf=keeping.shelf_of(task.pk),
         ),
         limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,

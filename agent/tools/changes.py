@@ -6,10 +6,14 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from agent.manifest import Change, Manifest, changes
+from agent.errors import PathRefused
+from agent.manifest import MAX_SHOWN_BYTES, Change, File, Manifest, changes
+from agent.shelf import Shelf
 from agent.text import cut
 from agent.tools.diffs import unified
 from agent.tools.texts import decode
+from agent.undo import Fate, State, keep_changes
+from agent.workspace import Workspace
 
 MAX_NAMED = 100
 """Files named to the model."""
@@ -21,11 +25,13 @@ MAX_DIFF = 12 * 1024
 
 
 class Report:
-    """The difference of two manifests."""
+    """The difference of two manifests. With the shelf on which the first one's contents are, it can
+    be taken back."""
 
-    def __init__(self, before: Manifest, after: Manifest) -> None:
+    def __init__(self, before: Manifest, after: Manifest, shelf: Shelf | None = None) -> None:
         self._changes = changes(before, after)
         self._complete = before.complete and after.complete
+        self._undo = None if shelf is None else keep_changes(shelf, before, after)
 
     def lines(self) -> Iterator[str]:
         """For the model."""
@@ -42,12 +48,14 @@ class Report:
     def details(self) -> dict[str, Any]:
         """For people and the audit trail."""
         made = (each.path for each in self._changes if each.after and each.after.sha256)
+        undo = {} if self._undo is None else {"undo": self._undo}
         return {
             "changed": len(self._changes),
             "changes": _fitting((each.told() for each in self._changes), MAX_TOLD),
             "manifest_complete": self._complete,
             "artifacts": _fitting(made, MAX_PATHS),
             "diff": cut("".join(map(_diff, self._changes[:MAX_NAMED])), MAX_DIFF, _CUT),
+            **undo,
         }
 
 
@@ -76,6 +84,47 @@ def _diff(change: Change) -> str:
     new = b"" if change.after is None else change.after.data
     before = None if old is None else decode(old)
     after = None if new is None else decode(new)
+    path = _shown(change.path)
     if before is None or after is None:
-        return f"{change.kind}: {_shown(change.path)} (not text, or large)\n"
-    return unified(_shown(change.path), before.text if change.before else None, after.text)
+        return f"{change.kind}: {path} (not text, or large)\n"
+    modes = _modes(path, change.before, change.after)
+    return modes + unified(path, before.text if change.before else None, after.text)
+
+
+def _modes(path: str, before: File | State | None, after: File | State | None) -> str:
+    if before is None or after is None or before.mode == after.mode:
+        return ""
+    return f"{path}: permissions {before.mode:03o} become {after.mode:03o}\n"
+
+
+# ── taking it back ────────────────────────────────────────────────────────────────────────────
+
+
+def back(fate: Fate, workspace: Workspace) -> str:
+    """What taking back would change in a file that is as the call left it: a diff of small text,
+    sizes of anything else."""
+    piece = fate.piece
+    path = _shown(piece.path)
+    modes = _modes(path, piece.after, piece.before)
+    now = _now(piece.after, piece.path, workspace)
+    then = b"" if piece.before is None else fate.data
+    if then is None or now is None or max(len(then), len(now)) > MAX_SHOWN_BYTES:
+        return modes + _sizes(piece.after, piece.before)
+    old, new = decode(now), decode(then)
+    if old is None or new is None:
+        return modes + _sizes(piece.after, piece.before)
+    return modes + unified(path, old.text if piece.after else None, new.text)
+
+
+def _now(after: State | None, path: str, workspace: Workspace) -> bytes | None:
+    if after is None:
+        return b""
+    try:
+        return workspace.read_bytes(path, MAX_SHOWN_BYTES + 1)
+    except (PathRefused, OSError):
+        return None  # gone since it was looked at: carrying it out will find that
+
+
+def _sizes(now: State | None, then: State | None) -> str:
+    said = ((name, state) for name, state in (("now", now), ("then", then)) if state is not None)
+    return "".join(f"{name}: {state.size:,} bytes, sha256 {state.sha256}\n" for name, state in said)

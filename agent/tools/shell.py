@@ -10,19 +10,17 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent import manifest
-from agent.beneath import open_root
 from agent.children import Child, environment, running
 from agent.command_line import segments
 from agent.errors import TargetChanged, ToolFailed
@@ -31,6 +29,7 @@ from agent.processes import use_of
 from agent.sandbox import INSIDE, READ_ONLY, Sandbox, Wrapped, bubblewrap
 from agent.text import cut
 from agent.toolbox import NOT_A_DIFF, Preview, Reach, Tool, ToolContext, ToolResult
+from agent.tools.alone import alone
 from agent.tools.changes import Report
 from agent.tools.files import UNENTERED
 from agent.tools.output import Output
@@ -41,7 +40,6 @@ MAX_WRITE_BYTES = 2 * 1024 * 1024 * 1024
 """Of one file."""
 LOOK_SECONDS = 0.2
 PROGRESS_SECONDS = 0.1
-LOCK_SECONDS = 0.05
 WAIT_SECONDS = 60
 """For the command before this one in the same workspace."""
 SPARE_SECONDS = WAIT_SECONDS + 60
@@ -158,11 +156,12 @@ async def _run(shell: Shell, arguments: dict[str, Any], context: ToolContext) ->
     if context.expected_target not in (None, _digest(program)):
         raise TargetChanged("The sandbox is not the one that was approved.")
     output = Output()
-    async with _alone(context.workspace.root):
-        before = await asyncio.to_thread(manifest.take, context.workspace, UNENTERED)
+    look = partial(manifest.take, context.workspace, UNENTERED)
+    async with alone(context.workspace.root, WAIT_SECONDS):
+        before = await asyncio.to_thread(look, shelf=context.shelf)
         outcome = await _execute(shell, program, arguments["command"], context, output)
-        after = await asyncio.to_thread(manifest.take, context.workspace, UNENTERED, before)
-    report = Report(before, after)
+        after = await asyncio.to_thread(look, before)
+        report = await asyncio.to_thread(Report, before, after, context.shelf)
     text = output.text().replace(str(context.workspace.root), "(workspace)")
     return ToolResult(
         ok=outcome.status == 0,
@@ -288,33 +287,6 @@ def _bash() -> str:
     if found is None:
         raise ToolFailed("Commands cannot be run: there is no bash on this server.")
     return found
-
-
-@asynccontextmanager
-async def _alone(root: Path) -> AsyncIterator[None]:
-    """One command at a time in a workspace, whatever process runs it."""
-    try:
-        fd = open_root(root)
-    except OSError as error:
-        raise ToolFailed("The workspace folder is missing: nothing can be run in it.") from error
-    try:
-        waited = 0.0
-        while not _locked(fd):
-            if waited > WAIT_SECONDS:
-                raise ToolFailed("Another command is still running in this workspace. Try later.")
-            await asyncio.sleep(LOCK_SECONDS)
-            waited += LOCK_SECONDS
-        yield
-    finally:
-        os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 _SANDBOXED = (

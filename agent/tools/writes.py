@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.errors import TargetChanged, ToolFailed
+from agent.shelf import MAX_FILE_BYTES
 from agent.text import clean, cut
 from agent.toolbox import Preview, Tool, ToolContext, ToolResult
 from agent.tools.diffs import split_lines, unified
 from agent.tools.files import PATH, path_reach
 from agent.tools.texts import MAX_TEXT_BYTES, Decoded, decode, in_words
+from agent.undo import keep_write
 from agent.workspace import ABSENT, Target, Workspace
 
 NOT_OURS = frozenset({"memory"})
@@ -40,8 +42,7 @@ class _Write:
 
 def write_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
     with in_words(arguments["path"]):
-        write = _whole(arguments, context.workspace)
-        return _carry_out(write, arguments["path"], context, context.expected_target)
+        return _carry_out(_whole(arguments, context.workspace), arguments["path"], context)
 
 
 def edit_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -54,12 +55,7 @@ def edit_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
             if expected not in (None, context.workspace.target(arguments["path"]).digest):
                 raise TargetChanged("The file changed since the edit was approved.") from error
             raise
-        if expected is not None:
-            return _carry_out(write, arguments["path"], context, expected)
-        try:
-            return _carry_out(write, arguments["path"], context, write.target.digest)
-        except TargetChanged as error:  # nobody approved anything that could be asked again
-            raise ToolFailed("The file changed during the edit. Read it again.") from error
+        return _carry_out(write, arguments["path"], context)
 
 
 def preview_write(arguments: dict[str, Any], context: ToolContext) -> Preview:
@@ -186,8 +182,17 @@ def _name(decoded: Decoded) -> str:
     return f"{decoded.encoding} with BOM" if decoded.bom else decoded.encoding
 
 
-def _carry_out(write: _Write, path: str, context: ToolContext, expected: str | None) -> ToolResult:
-    context.workspace.write_atomic(path, write.new, expected=expected, forbidden=NOT_OURS)
+def _carry_out(write: _Write, path: str, context: ToolContext) -> ToolResult:
+    """Replace exactly what was looked at, and keep that first."""
+    undo = _kept(write, path, context)
+    expected = context.expected_target or write.target.digest
+    try:
+        context.workspace.write_atomic(path, write.new, expected=expected, forbidden=NOT_OURS)
+    except TargetChanged as error:
+        if context.expected_target is not None:
+            raise
+        # Nobody approved anything that could be asked again.
+        raise ToolFailed("The file changed during the edit. Read it again.") from error
     return ToolResult(
         ok=True,
         content=f"Done: {write.summary}.",
@@ -195,8 +200,20 @@ def _carry_out(write: _Write, path: str, context: ToolContext, expected: str | N
             "artifact": write.target.path,
             "bytes": len(write.new),
             "sha256": _sha256(write.new),
+            **undo,
         },
     )
+
+
+def _kept(write: _Write, path: str, context: ToolContext) -> dict[str, Any]:
+    if context.shelf is None:
+        return {}
+    old = write.old
+    if old is None and 0 < write.target.size <= MAX_FILE_BYTES:
+        old = context.workspace.read_bytes(path, MAX_FILE_BYTES)  # too large to be shown
+    if old is not None and _sha256(old) != write.target.digest:
+        raise ToolFailed("The file is being changed by somebody else right now. Try again.")
+    return {"undo": keep_write(context.shelf, write.target, old, write.new)}
 
 
 def _sha256(data: bytes) -> str:

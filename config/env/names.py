@@ -28,6 +28,8 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     "REPEAT_LIMIT": (int, 0),
     "SHELL_SECONDS": (float, 1),
     "SHELL_MEMORY_MB": (int, 64),
+    "UNDO_DAYS": (int, 1),
+    "UNDO_MB": (int, 0),
     "LLM_CONNECT_SECONDS": (float, 0.1),
     "LLM_FIRST_BYTE_SECONDS": (float, 0.1),
     "LLM_IDLE_SECONDS": (float, 0.1),

@@ -4,6 +4,7 @@ import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { callState, callsOf } from "./model.js";
 import { callTitle, outcome, unmarked } from "./sentences.js";
 import { cut, n, number, seconds, size, t } from "./text.js";
+import { undoView } from "./undo.js";
 
 const MARKS = {
   done: ["check", "ok"],
@@ -119,7 +120,7 @@ function bodyOf({ call, task }) {
   if (call.problem) parts.push(h("p", { class: "small" }, call.problem));
   if (call.finishedAt && call.content) parts.push(resultView(call, task));
   if (call.details?.diff) parts.push(h("div", {}, h("h4", {}, t("What changed in files")), h("pre", { class: "mono wrap", tabindex: "0" }, cut(call.details.diff, 20000))));
-  parts.push(h("p", { class: "hint" }, t("Rule: {rule}", { rule: call.rule })));
+  parts.push(call.finishedAt ? undoView(call, task) : null, h("p", { class: "hint" }, t("Rule: {rule}", { rule: call.rule })));
   return parts;
 }
 

@@ -167,6 +167,20 @@ def may_decide(approval: Approval, principal: Principal) -> bool:
     return True
 
 
+def may_take_back(task: Task, capability: str, principal: Principal) -> bool:
+    """Whether somebody who sees a task decides calls like one of it: then they may undo that one,
+    which is a late no."""
+    if "approve" not in principal.scopes:
+        return False
+    if principal.decides_everywhere or quorum.decided_by_group(capability, principal.decides):
+        return True
+    try:
+        find_task(principal, task.pk, APPROVERS)
+    except NotFound:
+        return False
+    return True
+
+
 def may_approve(approval: Approval, user_id: int) -> bool:
     """Whether a user may say yes to it now. Reads `approval.task`."""
     user = User.objects.filter(pk=user_id, is_active=True).first()

@@ -33,6 +33,10 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("shell_unsandboxed", "commands run even where there is no sandbox"),
         ("enable_web", "fetch_url: pages of the public web"),
     ),
+    "Undoing": (
+        ("undo_days", "days that what files held before a call is kept"),
+        ("undo_mb", "megabytes of it over all tasks; 0: nothing is kept"),
+    ),
     "Limits of a task": (
         ("max_agent_steps", "steps"),
         ("max_task_seconds", "seconds of work; waiting for people is free"),

@@ -24,6 +24,7 @@ from tasks.api import (
     sessions,
     tasks,
     tokens,
+    undo,
     usage,
     workspaces,
 )
@@ -43,6 +44,7 @@ errors.install(api)
 api.add_router("/tasks", tasks.router)
 api.add_router("/tasks", artifacts.of_task)
 api.add_router("/tasks", exports.of_task)
+api.add_router("/tasks", undo.of_task)
 api.add_router("/artifacts", artifacts.router)
 api.add_router("/approvals", approvals.router)
 api.add_router("/rules", rules.router)

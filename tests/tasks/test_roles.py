@@ -15,6 +15,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from tasks.canonical import canonical_json
 from tasks.models import PolicyRule, Task, TaskEvent
 from tests.support.people import House, bearer, make_approval, make_house
 from tests.support.routes import url_conf
@@ -44,7 +45,8 @@ ALLOWED: dict[frozenset[str], str] = {
         get /api/stream/{session_id}             get /api/workspaces/{workspace_id}/members
         get /c/{session_id}                      get /c/{session_id}/export.md
         get /c/{session_id}/export.html          get /artifacts/{artifact_id}/view
-        get /workspaces/{workspace_id}""",
+        get /workspaces/{workspace_id}
+        get /api/tasks/{task_id}/events/{sequence}/undo""",
     WORK: """
         post /api/tasks                          post /api/chat
         post /api/sessions                       post /api/tasks/{task_id}/cancel
@@ -54,7 +56,8 @@ ALLOWED: dict[frozenset[str], str] = {
     DECIDE: """
         post /api/approvals/resolve              post /api/approvals/{approval_id}/resolve
         post /api/approvals/{approval_id}/snooze  post /api/approvals/{approval_id}/preview
-        post /api/confirm                        delete /api/rules/{rule_id}""",
+        post /api/confirm                        delete /api/rules/{rule_id}
+        post /api/tasks/{task_id}/events/{sequence}/undo""",
     OWN: """
         post /api/sessions/{session_id}/handover
         put /api/workspaces/{workspace_id}/members/{username}
@@ -88,6 +91,28 @@ LEAD_ON = frozenset({"/language", "/sign-in"})
 REFUSED = frozenset({401, 403, 404})
 
 
+LOG: list[tuple[str, dict[str, Any]]] = [
+    ("task_created", {"goal": "x", "session_id": "x", "trigger": "api"}),
+    (
+        "tool_call_requested",
+        {
+            "step": 1,
+            "tool_call_id": "c",
+            "block_id": "b",
+            "index": 0,
+            "name": "write_file",
+            "arguments": {},
+            "capability": "file:write",
+            "risk": "medium",
+            "decision": "ask",
+            "rule": "",
+        },
+    ),
+    ("tool_call_finished", {"step": 1, "tool_call_id": "c", "ok": True, "content": ""}),
+]
+"""With a call that has come to its end."""
+
+
 def classes() -> dict[tuple[str, str], frozenset[str]]:
     return {
         (method, path): roles
@@ -118,17 +143,18 @@ def test_every_route_says_for_whom_it_is() -> None:
 def fresh(house: House) -> dict[str, str]:
     """A session of Alice's with everything in it, untouched by the attempt before."""
     session = make_session(house.workspace)
-    task = make_task(session, status=Task.Status.WAITING_APPROVAL, last_sequence=1)
-    TaskEvent.objects.create(
-        task=task,
-        sequence=1,
-        session=session,
-        position=1,
-        type="task_created",
-        payload='{"goal":"x","session_id":"x","trigger":"api"}',
-        created_at=timezone.now(),
-    )
-    session.last_position = 1
+    task = make_task(session, status=Task.Status.WAITING_APPROVAL, last_sequence=len(LOG))
+    for sequence, (type_, payload) in enumerate(LOG, start=1):
+        TaskEvent.objects.create(
+            task=task,
+            sequence=sequence,
+            session=session,
+            position=sequence,
+            type=type_,
+            payload=canonical_json(payload),
+            created_at=timezone.now(),
+        )
+    session.last_position = len(LOG)
     session.save()
     approval = make_approval(task)
     rule = PolicyRule.objects.create(
@@ -146,7 +172,7 @@ def fresh(house: House) -> dict[str, str]:
         "artifact_id": str(made_file(replace(house, task=task)).pk),
         "workspace_id": str(house.workspace.pk),
         "username": "bob",
-        "sequence": "1",
+        "sequence": str(len(LOG)),
         "token": "x",
     }
 

@@ -67,6 +67,7 @@ from tasks.api.schemas.tasks import (
     stream_url,
 )
 from tasks.api.schemas.tokens import NewTokenOut, Scope, TokenIn, TokenList, TokenOut
+from tasks.api.schemas.undo import FileState, UndoFile, UndoIn, UndoOut
 from tasks.api.schemas.workspaces import (
     MemberIn,
     MemberList,
@@ -96,6 +97,7 @@ __all__ = [
     "ErrorOut",
     "EventList",
     "EventOut",
+    "FileState",
     "ForkIn",
     "ForkedFrom",
     "HandOverIn",
@@ -133,6 +135,9 @@ __all__ = [
     "TokenIn",
     "TokenList",
     "TokenOut",
+    "UndoFile",
+    "UndoIn",
+    "UndoOut",
     "UsageItem",
     "UsageOut",
     "UsageSums",

@@ -1,0 +1,240 @@
+"""Taking an effect back: a record of what files were, a plan that shows it first, the deed.
+
+1. A record is made with the effect and lies on the shelf under its digest, which the effect's result
+   names: so the log says which record is the true one.
+2. Only what the effect itself left is taken back. A file that is another one by now is `changed`,
+   and then nothing is done at all.
+3. Each file goes through the guard, whole or not at all, and never over something that appeared in
+   the last moment. Whatever was done before is `done`, so a deed that was cut off can be repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from agent.errors import PathRefused
+from agent.manifest import Change, File, Manifest, changes
+from agent.shelf import MAX_FILE_BYTES, Shelf
+from agent.workspace import ABSENT, Target, Workspace
+
+Action = Literal["restore", "remove", "bring_back"]
+Standing = Literal["ready", "done", "changed", "lost"]
+"""ready: it is as the effect left it · done: it is as before the effect · changed: somebody changed
+it since · lost: it cannot be taken back"""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """A file at one moment."""
+
+    sha256: str
+    size: int
+    mode: int
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """What an effect did to one file."""
+
+    path: str
+    before: State | None
+    """None: there was none."""
+    after: State | None
+    lost: str = ""
+    """Why it cannot be taken back; empty: it can."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What an effect did to files."""
+
+    files: tuple[Piece, ...]
+    directories: tuple[str, ...] = ()
+    """That it made."""
+    complete: bool = True
+    """False: it may have changed more than was looked at."""
+
+
+# ── with the effect ───────────────────────────────────────────────────────────────────────────
+
+
+def keep_write(shelf: Shelf, target: Target, old: bytes | None, new: bytes) -> dict[str, Any]:
+    """Before a file is written: what its result's details say of undoing. `old` is what is there;
+    None: nothing, or too much."""
+    before, lost = None, ""
+    if target.digest != ABSENT:
+        before = State(sha256=target.digest, size=target.size, mode=target.mode)
+        lost = "" if old is not None and shelf.put(old) else _not_kept(target.size)
+    after = State(sha256=hashlib.sha256(new).hexdigest(), size=len(new), mode=target.mode)
+    piece = Piece(path=target.path, before=before, after=after, lost=lost)
+    return _told(shelf, Record(files=(piece,), directories=target.missing))
+
+
+def keep_changes(shelf: Shelf, before: Manifest, after: Manifest) -> dict[str, Any] | None:
+    """The same behind a command that was watched; None: it changed nothing. `before` was taken with
+    the shelf: what did not change leaves it again."""
+    changed = changes(before, after)
+    needed = {change.before.sha256 for change in changed if change.before}
+    for file in before.files.values():
+        if file.fresh and file.sha256 not in needed:
+            shelf.drop(file.sha256)
+    made = after.directories - before.directories if before.complete else frozenset()
+    if not changed:
+        return None
+    record = Record(
+        files=tuple(map(_piece, changed)),
+        directories=tuple(sorted(made)),
+        complete=before.complete and after.complete,
+    )
+    return _told(shelf, record)
+
+
+def _piece(change: Change) -> Piece:
+    lost = ""
+    if any(file is not None and not file.sha256 for file in (change.before, change.after)):
+        lost = "it is a link, too large to be looked at, or no plain file"
+    elif change.before is not None and not change.before.kept:
+        lost = _not_kept(change.before.stamp.size)
+    return Piece(
+        path=change.path, before=_state(change.before), after=_state(change.after), lost=lost
+    )
+
+
+def _state(file: File | None) -> State | None:
+    if file is None:
+        return None
+    return State(sha256=file.sha256, size=file.stamp.size, mode=file.mode)
+
+
+def _not_kept(size: int) -> str:
+    if size > MAX_FILE_BYTES:
+        return f"it had {size:,} bytes, and more than {MAX_FILE_BYTES:,} are not kept"
+    return f"it had {size:,} bytes, and there was no room to keep them"
+
+
+def _told(shelf: Shelf, record: Record) -> dict[str, Any]:
+    put = shelf.put(msgspec.json.encode(record))
+    lost = sum(1 for piece in record.files if piece.lost)
+    said = {"files": len(record.files), "lost": lost}
+    return {"record": put.sha256, **said} if put else {**said, "lost": len(record.files)}
+
+
+# ── later ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate:
+    """What undoing would do to one file."""
+
+    piece: Piece
+    standing: Standing
+    why: str = ""
+    """Why it is lost."""
+    data: bytes | None = None
+    """What it would hold again."""
+
+    @property
+    def action(self) -> Action:
+        if self.piece.before is None:
+            return "remove"
+        return "bring_back" if self.piece.after is None else "restore"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What undoing would do now."""
+
+    record: Record
+    fates: tuple[Fate, ...]
+
+    def of(self, standing: Standing) -> list[Fate]:
+        return [fate for fate in self.fates if fate.standing == standing]
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal plans: a person confirms the one that they saw."""
+        said = [self.record, [fate.standing for fate in self.fates]]
+        return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
+
+
+def read(shelf: Shelf, digest: str) -> Record | None:
+    """A record; None: it is not kept any more."""
+    data = shelf.get(digest)
+    return None if data is None else msgspec.json.decode(data, type=Record)
+
+
+def plan(workspace: Workspace, shelf: Shelf, record: Record) -> Plan:
+    """Look at every file. Changes nothing."""
+    fates = tuple(_fate(workspace, shelf, record, piece) for piece in record.files)
+    return Plan(record=record, fates=fates)
+
+
+def carry_out(workspace: Workspace, plan: Plan) -> Iterator[str]:
+    """Take back what is ready; each path when it is done. Raises TargetChanged, PathRefused and
+    OSError, and what was done before stays done."""
+    ready = plan.of("ready")
+    for fate in ready:  # first, because a file may stand where a directory comes back
+        if fate.piece.before is None:
+            workspace.remove(fate.piece.path, expected=_digest(fate.piece.after))
+            yield fate.piece.path
+    for path in sorted(plan.record.directories, reverse=True):
+        workspace.remove_directory(path)
+    for fate in ready:
+        before = fate.piece.before
+        if before is not None and fate.data is not None:
+            expected = _digest(fate.piece.after)
+            workspace.write_atomic(fate.piece.path, fate.data, expected=expected, mode=before.mode)
+            yield fate.piece.path
+
+
+def _fate(workspace: Workspace, shelf: Shelf, record: Record, piece: Piece) -> Fate:
+    if piece.lost:
+        return Fate(piece=piece, standing="lost", why=piece.lost)
+    try:
+        now = _now(workspace, record, piece.path)
+    except (PathRefused, OSError) as refusal:
+        return Fate(piece=piece, standing="lost", why=_in_words(refusal))
+    standing = _standing(piece, now)
+    if standing != "ready" or piece.before is None:
+        return Fate(piece=piece, standing=standing)
+    data = shelf.get(piece.before.sha256)
+    if data is None:
+        why = f"its {piece.before.size:,} bytes are not kept any more, or damaged"
+        return Fate(piece=piece, standing="lost", why=why)
+    return Fate(piece=piece, standing="ready", data=data)
+
+
+def _now(workspace: Workspace, record: Record, path: str) -> tuple[str, int]:
+    """Digest and permissions of what is there."""
+    try:
+        if path in record.directories and workspace.stat(path).kind == "directory":
+            return ABSENT, 0
+        target = workspace.target(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT, 0
+    return target.digest, target.mode
+
+
+def _standing(piece: Piece, now: tuple[str, int]) -> Standing:
+    digest, mode = now
+    before, after = _digest(piece.before), _digest(piece.after)
+    if before == after and piece.before is not None and piece.after is not None:
+        if digest != before:
+            return "changed"
+        known: dict[int, Standing] = {piece.after.mode: "ready", piece.before.mode: "done"}
+        return known.get(mode, "changed")
+    if digest == before:
+        return "done"
+    return "ready" if digest == after else "changed"
+
+
+def _digest(state: State | None) -> str:
+    return ABSENT if state is None else state.sha256
+
+
+def _in_words(refusal: Exception) -> str:
+    if isinstance(refusal, OSError):
+        return refusal.strerror or "it cannot be opened"
+    return str(refusal)

@@ -1,0 +1,250 @@
+"""Taking effects back: files are again what they were, or nothing is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import undo
+from agent.errors import TargetChanged
+from agent.shelf import MAX_FILE_BYTES, Shelf
+from agent.toolbox import Toolbox, ToolContext
+from agent.tools import builtin_tools
+from agent.tools.changes import back
+from agent.tools.shell import Shell
+from agent.undo import Plan
+from agent.workspace import Workspace
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+
+class Desk:
+    """A workspace, its shelf, and the tools that change files."""
+
+    def __init__(self, home: Path, limit: int = 64 * 1024 * 1024) -> None:
+        self.folder, self.kept = home / "ws", home / "kept"
+        self.folder.mkdir()
+        self.workspace = Workspace(self.folder)
+        self.shelf = Shelf(self.kept, limit)
+        # Without a sandbox, so that the tests run wherever there is bash.
+        shell = Shell(seconds=20, sandbox=lambda: None, unsandboxed=True)
+        self.box = Toolbox(builtin_tools(shell=shell))
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """What the details of its result say of undoing."""
+        context = ToolContext(workspace=self.workspace, shelf=self.shelf)
+        result = await self.box.run(tool, arguments, context)
+        assert result.ok, result.content
+        undo_details = result.details.get("undo")
+        return dict(undo_details or {})
+
+    def plan(self, told: dict[str, Any]) -> Plan:
+        record = undo.read(self.shelf, told["record"])
+        assert record is not None
+        return undo.plan(self.workspace, self.shelf, record)
+
+    def take_back(self, told: dict[str, Any]) -> list[str]:
+        return sorted(undo.carry_out(self.workspace, self.plan(told)))
+
+    def standing(self, told: dict[str, Any]) -> dict[str, str]:
+        return {fate.piece.path: fate.standing for fate in self.plan(told).fates}
+
+    def files(self) -> dict[str, tuple[bytes, int]]:
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return {
+            str(path.relative_to(self.folder)): (path.read_bytes(), path.stat().st_mode & 0o777)
+            for path in found
+        }
+
+    def put(self, path: str, data: bytes | str = b"", mode: int = 0o644) -> Path:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data if isinstance(data, bytes) else data.encode())
+        file.chmod(mode)
+        return file
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    desk.box.close()
+
+
+async def test_an_overwritten_file_is_again_what_it_was(desk: Desk) -> None:
+    desk.put("notes/a.txt", "mine\r\n", 0o640)
+    before = desk.files()
+    told = await desk.call("write_file", path="notes/a.txt", content="theirs")
+    assert told["files"] == 1
+    assert "-theirs" in back(desk.plan(told).fates[0], desk.workspace)
+    assert desk.take_back(told) == ["notes/a.txt"]
+    assert desk.files() == before
+    assert desk.standing(told) == {"notes/a.txt": "done"}
+
+
+async def test_a_created_file_goes_and_so_do_the_folders_made_for_it(desk: Desk) -> None:
+    desk.put("in/kept.txt", "kept")
+    told = await desk.call("write_file", path="in/new/deep/a.txt", content="x")
+    desk.take_back(told)
+    assert not (desk.folder / "in/new").exists()
+    assert list(desk.files()) == ["in/kept.txt"]
+
+
+async def test_a_folder_stays_when_somebody_put_something_into_it(desk: Desk) -> None:
+    told = await desk.call("write_file", path="new/a.txt", content="x")
+    desk.put("new/b.txt", "a person's")
+    desk.take_back(told)
+    assert list(desk.files()) == ["new/b.txt"]
+
+
+async def test_an_edit_is_taken_back_byte_for_byte(desk: Desk) -> None:
+    desk.put("a.txt", "Grüße\r\n".encode("cp1252"))
+    before = desk.files()
+    told = await desk.call("edit_file", path="a.txt", old="Gr", new="G")
+    assert desk.files() != before
+    desk.take_back(told)
+    assert desk.files() == before
+
+
+SCRIPTS = {
+    "changed": "echo more >> a.txt; printf '\\0\\1' > data.bin",
+    "deleted": "rm a.txt sub/run.sh; rmdir sub",
+    "created": "mkdir -p x/y; echo 1 > x/y/z; echo 2 > b.txt",
+    "moved": "mv a.txt c.txt; mv sub other",
+    "permissions": "chmod 600 a.txt; chmod 644 sub/run.sh",
+    "a file became a folder": "rm a.txt; mkdir a.txt; echo 1 > a.txt/one",
+    "a folder became a file": "rm -r sub; echo 1 > sub",
+    "everything": "rm -r sub; mkdir sub; echo 1 > sub/run.sh; mv a.txt sub; echo 2 > d; : > data.bin",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+async def test_what_a_command_did_is_taken_back_with_permissions(desk: Desk, script: str) -> None:
+    desk.put("a.txt", "one\n", 0o644)
+    desk.put("sub/run.sh", "#!/bin/sh\n", 0o755)
+    desk.put("data.bin", os.urandom(5000), 0o600)
+    before, folders = desk.files(), {path for path in desk.folder.rglob("*") if path.is_dir()}
+    told = await desk.call("run_command", command=script)
+    assert desk.files() != before
+    assert told["lost"] == 0
+    desk.take_back(told)
+    assert desk.files() == before
+    assert {path for path in desk.folder.rglob("*") if path.is_dir()} == folders
+
+
+async def test_a_command_keeps_only_what_it_changed(desk: Desk) -> None:
+    for number in range(20):
+        desk.put(f"{number}.txt", f"{number}")
+    told = await desk.call("run_command", command="echo more >> 7.txt")
+    assert sorted(path.name for path in desk.kept.iterdir()) == sorted(
+        [told["record"], undo.State(**_state(desk, told)).sha256]
+    )
+    assert await desk.call("run_command", command="true") == {}
+    assert len(list(desk.kept.iterdir())) == 2
+
+
+def _state(desk: Desk, told: dict[str, Any]) -> dict[str, Any]:
+    before = desk.plan(told).fates[0].piece.before
+    assert before is not None
+    return {"sha256": before.sha256, "size": before.size, "mode": before.mode}
+
+
+async def test_a_file_that_was_changed_since_is_seen(desk: Desk) -> None:
+    desk.put("a.txt", "one")
+    told = await desk.call("run_command", command="echo two > a.txt; echo x > b.txt")
+    (desk.folder / "a.txt").write_text("a person's")
+    assert desk.standing(told) == {"a.txt": "changed", "b.txt": "ready"}
+
+
+async def test_what_appears_in_the_last_moment_is_not_overwritten(desk: Desk) -> None:
+    desk.put("a.txt", "one")
+    told = await desk.call("run_command", command="rm a.txt; echo x > b.txt")
+    plan = desk.plan(told)
+    desk.put("a.txt", "a person's")
+    with pytest.raises(TargetChanged):
+        list(undo.carry_out(desk.workspace, plan))
+    assert (desk.folder / "a.txt").read_text() == "a person's"
+
+
+async def test_one_that_was_cut_off_does_the_rest_later(desk: Desk) -> None:
+    desk.put("a.txt", "one")
+    desk.put("b.txt", "one")
+    before = desk.files()
+    told = await desk.call("run_command", command="echo 2 > a.txt; echo 2 > b.txt; echo 2 > c.txt")
+    next(undo.carry_out(desk.workspace, desk.plan(told)))
+    assert sorted(desk.standing(told).values()) == ["done", "ready", "ready"]
+    desk.take_back(told)
+    assert desk.files() == before
+
+
+async def test_what_is_too_large_is_said_plainly_and_the_rest_is_taken_back(desk: Desk) -> None:
+    desk.put("a.txt", "one")
+    with (desk.folder / "big.bin").open("wb") as big:
+        big.truncate(MAX_FILE_BYTES + 1)
+    told = await desk.call("run_command", command="echo 2 > a.txt; echo 2 > big.bin")
+    assert told["lost"] == 1
+    fates = {fate.piece.path: fate for fate in desk.plan(told).fates}
+    assert fates["big.bin"].standing == "lost"
+    assert "it had 16,777,217 bytes" in fates["big.bin"].why
+    assert desk.take_back(told) == ["a.txt"]
+
+
+async def test_a_written_file_that_was_too_large_is_said_so(desk: Desk) -> None:
+    with (desk.folder / "big.bin").open("wb") as big:
+        big.truncate(MAX_FILE_BYTES + 1)
+    told = await desk.call("write_file", path="big.bin", content="small")
+    assert told["lost"] == 1
+    assert desk.standing(told) == {"big.bin": "lost"}
+
+
+async def test_without_room_the_call_runs_and_cannot_be_undone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, limit=100)
+    desk.put("a.txt", b"x" * 200)
+    told = await desk.call("write_file", path="a.txt", content="small")
+    assert told == {"files": 1, "lost": 1}
+    desk.box.close()
+
+
+async def test_a_content_that_was_tampered_with_does_not_come_back(desk: Desk) -> None:
+    desk.put("a.txt", "one")
+    told = await desk.call("write_file", path="a.txt", content="two")
+    state = undo.State(**_state(desk, told))
+    (desk.kept / state.sha256).write_text("evil")
+    assert desk.standing(told) == {"a.txt": "lost"}
+    (desk.kept / told["record"]).write_text("{}")
+    assert undo.read(desk.shelf, told["record"]) is None
+
+
+@pytest.mark.parametrize("swap", ["link", "folder link", "hard link", "fifo"])
+async def test_the_guard_holds_while_it_is_undone(desk: Desk, tmp_path: Path, swap: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("two")
+    file = desk.put("in/a.txt", "one")
+    told = await desk.call("write_file", path="in/a.txt", content="two")
+    file.unlink()
+    match swap:
+        case "link":
+            file.symlink_to(outside / "a.txt")
+        case "folder link":
+            file.parent.rmdir()
+            file.parent.symlink_to(outside)
+        case "hard link":
+            file.hardlink_to(outside / "a.txt")
+        case "fifo":
+            os.mkfifo(file)
+    assert set(desk.standing(told).values()) <= {"lost", "changed"}
+    assert desk.take_back(told) == []
+    assert (outside / "a.txt").read_text() == "two"
+
+
+async def test_what_is_kept_is_readable_by_the_server_alone(desk: Desk) -> None:
+    desk.put("a.txt", "secret")
+    await desk.call("write_file", path="a.txt", content="two")
+    assert desk.kept.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in desk.kept.iterdir()} == {0o600}
