@@ -77,7 +77,7 @@ class Background:
         """Embedded: this server alone runs the tasks of its database."""
         settings, worker = conf(), worker_name()
         lock = await asyncio.to_thread(_lock, worker)
-        held.push_async_callback(asyncio.to_thread, lock.release)
+        await held.enter_async_context(server_lock.kept(lock))
         runner = Runner(worker)
         listener = RunWorker(runner)
         held.push_async_callback(listener.stop)
@@ -85,17 +85,13 @@ class Background:
         held.push_async_callback(_drain, runner, lock, settings.drain_seconds)
         await runner.start(lock.previous_worker or None)
         listener.ensure_started()
-        guard = asyncio.create_task(server_lock.guard(lock), name="lock")
-        held.callback(guard.cancel)
 
     async def _listen_to_others(self, held: AsyncExitStack) -> None:
         """Scale-out: workers run the tasks, the relay brings what they say."""
         from tasks.relay.exchange import Exchange  # of the extra `scale`
 
         lock = await asyncio.to_thread(_shared_lock)
-        held.push_async_callback(asyncio.to_thread, lock.release)
-        guard = asyncio.create_task(server_lock.guard(lock), name="lock")
-        held.callback(guard.cancel)
+        await held.enter_async_context(server_lock.kept(lock))
         exchange = Exchange()
         await exchange.start()
         held.push_async_callback(exchange.stop)

@@ -14,10 +14,15 @@ import fcntl
 import logging
 import os
 import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from django.db import DatabaseError, InterfaceError, connections
+
+from tasks import keepalive
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +42,7 @@ class Held(Protocol):
         ServerLockedError when another server was faster, DatabaseError while there is none."""
 
     def release(self) -> None:
-        """The next server may start."""
+        """The next server may start. What `keep` is doing in another thread is waited for."""
 
 
 class ServerLock(Held, Protocol):
@@ -50,7 +55,19 @@ class ServerLock(Held, Protocol):
         """No run is left in this server's name."""
 
 
-async def guard(lock: Held) -> None:
+@asynccontextmanager
+async def kept(lock: Held) -> AsyncIterator[None]:
+    """Watched while the block lasts, released after it."""
+    watch = asyncio.get_running_loop().create_task(_watch(lock), name="lock")
+    try:
+        yield
+    finally:
+        watch.cancel()
+        await asyncio.wait({watch})
+        await asyncio.to_thread(lock.release)
+
+
+async def _watch(lock: Held) -> None:
     """Until it is cancelled. A database that restarts takes the lock away; whoever has it next is
     the server, and this one stops."""
     while True:
@@ -76,19 +93,13 @@ def acquire(worker: str, *, address: str, var_dir: Path) -> ServerLock:
     return AdvisoryLock(worker, note=var_dir / "server.worker")
 
 
-class SharedLock:
-    """What all processes of a scaled-out installation hold together, so that no server that runs
-    its tasks by itself works beside them, nor they beside it. PostgreSQL only."""
-
-    def __init__(self, worker: str) -> None:
-        self._lock = _Advisory(worker, "pg_try_advisory_lock_shared")
-
-    def keep(self) -> None:
-        """As `ServerLock.keep`."""
-        self._lock.keep()
-
-    def release(self) -> None:
-        self._lock.close()
+def alone(alias: str, who: str) -> Held:
+    """Keeps every server of a database away, whatever it runs, or raises ServerLockedError. What the
+    last one left there stays for the next."""
+    database = connections[alias].settings_dict
+    if database["ENGINE"].endswith("sqlite3"):
+        return FileLock(Path(database["NAME"]), worker="", address="")
+    return _Advisory(who, "pg_try_advisory_lock", alias)
 
 
 class FileLock:
@@ -154,19 +165,31 @@ class AdvisoryLock:
         self._lock.keep()
 
     def release(self) -> None:
-        self._lock.close()
+        self._lock.release()
 
 
 class _Advisory:
     """A session advisory lock on a connection of its own, which carries the holder's name."""
 
-    def __init__(self, worker: str, function: str) -> None:
+    def __init__(self, worker: str, function: str, alias: str = "default") -> None:
         self._worker, self._function = worker, function
-        self._connection: Any = connections.create_connection("default")
+        self._using = threading.Lock()
+        self._released = False
+        self._connection: Any = connections.create_connection(alias)
         self._connection.inc_thread_sharing()  # taken in a thread, released from the event loop
         self._take()
 
     def keep(self) -> None:
+        with self._using:
+            if not self._released:  # a thread that comes late must not take it again
+                self._check()
+
+    def release(self) -> None:
+        with self._using:
+            self._released = True
+            self._connection.close()
+
+    def _check(self) -> None:
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
@@ -174,10 +197,8 @@ class _Advisory:
             self._connection.close()
             self._take()
 
-    def close(self) -> None:
-        self._connection.close()
-
     def _take(self) -> None:
+        keepalive.bound(self._connection)
         with self._connection.cursor() as cursor:
             cursor.execute("SELECT set_config('application_name', %s, false)", [self._worker])
             cursor.execute(f"SELECT {self._function}(%s)", [ADVISORY_KEY])
@@ -201,6 +222,14 @@ class _Advisory:
             f"Another server already serves the database {name}: process {pid or 'unknown'} on"
             f" {host or 'another machine'}. Stop it first, or write another DATABASE_URL."
         )
+
+
+class SharedLock(_Advisory):
+    """What all processes of a scaled-out installation hold together, so that no server that runs
+    its tasks by itself works beside them, nor they beside it. PostgreSQL only."""
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker, "pg_try_advisory_lock_shared")
 
 
 def _first_line(path: Path) -> str:

@@ -33,9 +33,14 @@ from typing import Any, Generic, TypeVar, cast
 from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from tasks import keepalive
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+_own = threading.local()
+"""A writer thread's: which connection of its own has its bounds."""
 
 MAX_BATCH = 256
 ALIAS = "default"
@@ -276,6 +281,7 @@ def _transaction(
     connection = connections[ALIAS]
     committing: object = None
     try:
+        _bound(connection)
         with transaction.atomic():
             _limit_patience(connection, jobs)
             for job in jobs:
@@ -289,6 +295,14 @@ def _transaction(
         certain = committing is None or _survived(connection, committing)
         return (_Fate.ROLLED_BACK if certain else _Fate.UNKNOWN), error
     return _Fate.COMMITTED, None
+
+
+def _bound(connection: BaseDatabaseWrapper) -> None:
+    """Whatever becomes of this process, what it locked is free again soon."""
+    connection.ensure_connection()
+    if vars(_own).get("bound") is not connection.connection:
+        keepalive.bound(connection)
+        _own.bound = connection.connection
 
 
 def _survived(connection: BaseDatabaseWrapper, driver: object) -> bool:

@@ -15,6 +15,14 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 SCALE_MODULES = ("psycopg", "psycopg_pool", "procrastinate", "channels_redis")
 """What the extra `scale` installs."""
 MAIL_SECONDS = 10
+POSTGRES_SOCKET = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""A database whose machine says nothing for about ten seconds is gone."""
 
 
 def directory(path: Path, name: str) -> Path:
@@ -35,11 +43,21 @@ def database(env: Reader, var_dir: Path) -> dict[str, Any]:
         case "django.db.backends.sqlite3":
             return _sqlite(env, entry)
         case "django.db.backends.postgresql":
-            return {**entry, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+            return _postgres(entry)
         case _:
             raise ImproperlyConfigured(
                 "DATABASE_URL: write postgres://user:password@host/name or sqlite:////a/path."
             )
+
+
+def _postgres(entry: dict[str, Any]) -> dict[str, Any]:
+    """What DATABASE_URL says about the connection wins."""
+    return {
+        **entry,
+        "CONN_MAX_AGE": None,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {**POSTGRES_SOCKET, **entry.get("OPTIONS", {})},
+    }
 
 
 def _sqlite(env: Reader, entry: dict[str, Any]) -> dict[str, Any]:

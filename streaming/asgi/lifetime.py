@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from streaming.asgi.wire import App, Receive, Scope, Send
+from tasks.leaving import exit_after
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Lifetime:
         """Idempotent; None if nothing was started."""
         if self._stopping is None and self._starting is not None:
             if self._exit_within is not None:
-                _exit_after(self._exit_within)
+                exit_after(self._exit_within)
             self._announce()
             loop = asyncio.get_running_loop()
             self._stopping = loop.create_task(self._run_stop(self._starting), context=Context())
@@ -180,16 +181,3 @@ def _leave(sentence: str) -> NoReturn:
     sys.stderr.write(f"{sentence}\n")
     sys.stderr.flush()
     os._exit(1)
-
-
-def _exit_after(seconds: float) -> None:
-    """The last resort against a tool, a view or a library that will not end."""
-
-    def end() -> None:
-        logger.critical("Not everything ended within %s s: leaving", seconds)
-        logging.shutdown()
-        os._exit(1)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import threading
 from contextlib import AsyncExitStack
+from typing import Any
 
 from procrastinate import App
 
 from tasks import dispatch, server_lock
 from tasks.conf import conf
 from tasks.hub import hub
+from tasks.leaving import exit_after
 from tasks.relay.exchange import Exchange
 from tasks.runner import Runner, worker_name
 from tasks.worker.connector import PatientConnector
@@ -33,15 +33,17 @@ LAST_SECONDS = 2.5
 """After draining so much is left to everything else, as for a server."""
 
 
+class PartBroke(Exception):
+    """The worker cannot go on; its log says why."""
+
+
 async def serve(concurrency: int) -> None:
-    """Until SIGTERM or Ctrl-C."""
+    """Until SIGTERM or Ctrl-C. Raises PartBroke when it cannot go on, once its runs are given back."""
     stop = _signals()
     async with AsyncExitStack() as held:
         loop = asyncio.get_running_loop()
         lock = await asyncio.to_thread(server_lock.SharedLock, worker_name())
-        held.push_async_callback(asyncio.to_thread, lock.release)
-        guard = loop.create_task(server_lock.guard(lock), name="lock")
-        held.callback(guard.cancel)
+        await held.enter_async_context(server_lock.kept(lock))
         exchange = Exchange()
         await exchange.start()
         held.push_async_callback(exchange.stop)
@@ -58,10 +60,11 @@ async def serve(concurrency: int) -> None:
             loop.create_task(sweep_for_ever(app), name="sweep"),
         ]
         logger.info("Worker %s takes up to %d runs.", runner.worker, concurrency)
-        ended = loop.create_task(stop.wait(), name="stop")
-        await asyncio.wait({ended, *work}, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        await _stop(runner, work)
+        told = loop.create_task(stop.wait(), name="stop")
+        await asyncio.wait({told, *work}, return_when=asyncio.FIRST_COMPLETED)
+        await _stop(runner, [told, *work])
+        if not stop.is_set():
+            raise PartBroke("A part of this worker ended by itself, see its log. Start it again.")
 
 
 async def _work(app: App, queue: str, concurrency: int) -> None:
@@ -77,8 +80,8 @@ async def _work(app: App, queue: str, concurrency: int) -> None:
     )
 
 
-async def _stop(runner: Runner, work: list[asyncio.Task[None]]) -> None:
-    _exit_after(conf().drain_seconds + LAST_SECONDS)
+async def _stop(runner: Runner, work: list[asyncio.Task[Any]]) -> None:
+    exit_after(conf().drain_seconds + LAST_SECONDS)
     for task in work:
         task.cancel()  # a queue worker that is cancelled waits for its jobs
     await runner.drain(conf().drain_seconds)
@@ -92,16 +95,3 @@ def _signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
-
-
-def _exit_after(seconds: float) -> None:
-    """The last resort against a tool or a library that will not end."""
-
-    def end() -> None:
-        logger.critical("Not everything ended within %s s: leaving", seconds)
-        logging.shutdown()
-        os._exit(1)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()

@@ -233,6 +233,13 @@ def test_postgresql_when_the_url_says_so(tmp_path):
     assert (env.database["HOST"], env.database["PORT"]) == ("db.example", 5433)
 
 
+def test_a_database_that_vanished_is_noticed(tmp_path):
+    url = "postgres://u:p@host/db?keepalives_idle=60&application_name=pilot"
+    options = reading(tmp_path, DATABASE_URL=url).database["OPTIONS"]
+    assert (options["keepalives_idle"], options["keepalives_count"]) == (60, 3)
+    assert options["application_name"] == "pilot"
+
+
 def test_a_key_is_made_once_and_only_we_may_read_it(tmp_path):
     path = tmp_path / "secret.key"
     key = key_file(path, "SECRET_KEY")

@@ -30,8 +30,9 @@ def test_a_database_moves_with_its_log(tmp_path: Path, scale: Services) -> None:
     run = manage_any(tmp_path, "run_task", "--workspace", "demo", "--approve", "deny", *GOAL)
     assert run.returncode == 0, run.stderr
     before = root_of(tmp_path, {})
-    scale.postgres.run("CREATE DATABASE moved TEMPLATE template_empty")
+    scale.postgres.run("CREATE DATABASE moved")
     new = {"DATABASE_URL": scale.postgres.url("moved")}
+    manage(tmp_path, "migrate", "-v0", env=new)
     old = f"sqlite:///{tmp_path / 'db.sqlite3'}"
     manage(tmp_path, "copy_from", old, env=new)
     assert root_of(tmp_path, new) == before

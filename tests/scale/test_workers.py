@@ -87,6 +87,25 @@ async def test_a_paused_worker_that_comes_back_writes_nothing(
     await alice.until(again["id"], "completed")
 
 
+async def test_a_worker_that_is_paused_in_a_transaction_does_not_keep_its_task(
+    house: ScaledHouse, alice: Person
+) -> None:
+    """It holds the lock of the task's row, which whoever takes over needs."""
+    name = house.model.script("locked", ["Done."])
+    desk = house.desk()
+    gate = Gate(desk.folder, "begun").close()
+    task = await alice.ask(desk, f"[{name}] Go")
+    await happened(lambda: gate.reached.exists() and gate.reached.read_text())
+    paused = house.worker_with(int(gate.reached.read_text()))
+    paused.process.send_signal(signal.SIGSTOP)
+    gate.open()
+    try:
+        await alice.until(task["id"], "completed")
+    finally:
+        paused.process.send_signal(signal.SIGCONT)
+    await house.check(alice, task["id"])
+
+
 async def test_a_worker_that_is_told_to_stop_hands_its_runs_over(
     house: ScaledHouse, alice: Person
 ) -> None:
@@ -152,7 +171,7 @@ async def test_whoever_comes_late_gets_the_open_block_from_the_worker(
     name, pause = talker(house, "late")
     task = await alice.ask(house.desk(), f"[{name}] Go")
     for web in house.server.webs:
-        async with house.person_at("alice", web) as late, late.follow(task["id"]) as client:
+        async with house.person_at("alice", web.url) as late, late.follow(task["id"]) as client:
             shown: Event = await client.seen("snapshot")
             await client.words(10)
             assert shown.payload["text"].startswith("w0 ")
@@ -169,7 +188,7 @@ async def test_five_hundred_idle_streams_hold_neither_threads_nor_connections(
     task = await alice.ask(house.desk(), "[C01/crowd] Write it")
     await alice.until(task["id"], "waiting_approval")
     web = house.server.webs[0]
-    async with house.person_at("alice", web) as many:
+    async with house.person_at("alice", web.url) as many:
         await many.task(task["id"])
         before, base = threads(web.pid), connections(house)
         readers = [asyncio.create_task(open_stream(many, task["id"])) for _ in range(500)]

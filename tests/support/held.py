@@ -3,8 +3,9 @@
 Loaded by a real server as `tests.support.held:application`, or run as a worker by
 `python -m tests.support.held`. With no gate closed it is the product.
 A gate is closed by a file: whoever comes to it says so in a second file and waits until the first
-is gone. Gates: `begin` before a run begins, and for each file of a tool call `<path>.before` and
-`<path>.after` the product's own tool function, all within one workspace. Calls are counted.
+is gone. Gates: `begin` before a run begins and `begun` in the transaction that began it, and for each
+file of a tool call `<path>.before` and `<path>.after` the product's own tool function, all within one
+workspace. Calls are counted.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ class Gate:
 
     def wait(self) -> None:
         """The server's side: pass at once, or when it is opened."""
+        if self.closed.exists():
+            self.reached.write_text(str(os.getpid()))
         while self.closed.exists():
-            self.reached.touch()
             time.sleep(0.01)
 
 
@@ -99,7 +101,7 @@ def _install() -> None:
     from tasks import starting, wiring
     from tasks.models import Task
 
-    begin = starting.begin
+    begin, command = starting.begin, starting._begin
 
     async def gated_begin(task_id: Any, *rest: Any, **options: Any) -> Any:
         task = await Task.objects.select_related("session__workspace").aget(pk=task_id)
@@ -107,17 +109,26 @@ def _install() -> None:
         await asyncio.to_thread(gate.wait)
         return await begin(task_id, *rest, **options)
 
-    starting.begin = gated_begin
+    def gated_command(task_id: Any, *rest: Any, **options: Any) -> Any:
+        begun = command(task_id, *rest, **options)
+        if begun is not None:
+            Gate(Path(begun.task.session.workspace.root), "begun").wait()
+        return begun
+
+    starting.begin, starting._begin = gated_begin, gated_command
     wiring.builtin_tools = _gated_tools  # type: ignore[attr-defined] # its own name for it
 
 
 if "E2E_HOSTNAME" in os.environ:
     socket.gethostname = lambda: os.environ["E2E_HOSTNAME"]
-if os.environ.get("E2E_GATES"):
+if __name__ == "__main__":
+    import django
+    from django.core.management import execute_from_command_line
+
+    django.setup(set_prefix=False)
+    _install()
+    execute_from_command_line(["manage.py", "worker"])
+elif os.environ.get("E2E_GATES"):
     from config.asgi import application as application
 
     _install()
-if __name__ == "__main__":
-    from django.core.management import execute_from_command_line
-
-    execute_from_command_line(["manage.py", "worker"])

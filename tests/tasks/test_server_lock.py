@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from tasks.server_lock import (
     ServerLockedError,
     SharedLock,
     acquire,
+    kept,
 )
 
 HOLDER = """
@@ -138,6 +140,26 @@ def test_a_lost_lock_that_another_server_took_is_his(tmp_path: Path) -> None:
     with pytest.raises(ServerLockedError, match="process 2 on harbour"):
         lock.keep()
     other.release()
+
+
+async def test_it_is_watched_as_long_as_it_is_held_and_no_longer(tmp_path: Path) -> None:
+    lock = lock_of(tmp_path / "db.sqlite3")
+    async with kept(lock):
+        (watch,) = (task for task in asyncio.all_tasks() if task.get_name() == "lock")
+        with pytest.raises(ServerLockedError):
+            lock_of(tmp_path / "db.sqlite3")
+    assert watch.done()
+    lock_of(tmp_path / "db.sqlite3").release()
+
+
+@pytest.mark.django_db
+@pytest.mark.only_postgresql
+def test_a_look_that_comes_late_does_not_take_it_again(tmp_path: Path) -> None:
+    """The watch looks in a thread, which may get there after the release."""
+    lock = AdvisoryLock("harbour:1", note=tmp_path / "server.worker")
+    lock.release()
+    lock.keep()
+    acquire("harbour:2", address="", var_dir=tmp_path).release()
 
 
 @pytest.mark.django_db

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -315,6 +316,20 @@ async def test_locked_row_does_not_hold_up_the_batch(writer):
     assert await blocked == 1
     holder.join()
     assert (await writer.run(lambda: Task.objects.get(pk=first.pk))).goal == "mine"
+
+
+@pytest.mark.only_postgresql  # SQLite's lock ends with the process
+async def test_a_transaction_that_stands_still_is_ended_on_every_connection(writer):
+    def asked(statement: str) -> str:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+            return str(cursor.fetchone()[0])
+
+    patience = partial(asked, "SHOW idle_in_transaction_session_timeout")
+    assert await writer.run(patience) == "5s"
+    with pytest.raises(WriterUnavailable):
+        await writer.run(partial(asked, "SELECT pg_terminate_backend(pg_backend_pid())"))
+    assert await writer.run(patience) == "5s"
 
 
 @pytest.mark.only_postgresql  # needs a server that can vanish

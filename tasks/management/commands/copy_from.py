@@ -1,11 +1,14 @@
 """`copy_from`: everything of another database into this one, e.g. from SQLite to PostgreSQL.
 
 Rows are copied as they are, keys and hashes included, in one transaction: afterwards the log has
-the same root as before. This database must be migrated and empty, the other one at rest.
+the same root as before. This database must be migrated and empty, and both at rest: the locks of
+their servers are held meanwhile, so that none runs and none starts.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,23 +24,22 @@ from django.db import connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 
+from tasks import server_lock
 from tasks.management.people import in_words
 from tasks.management.unchecked import UncheckedCommand
-from tasks.server_lock import FileLock, ServerLockedError
 
 OLD, NEW = "old", "default"
 ROWS = 500
 
 
 class Command(UncheckedCommand):
-    help = "Copy all rows of another database into this empty one. Its server must not run."
+    help = "Copy all rows of another database into this empty one. No server may run on either."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("url", help="the other database, as DATABASE_URL names it")
 
     def handle(self, *_args: Any, url: str, **_options: Any) -> None:
-        old = _connected(url)
-        with in_words(), _at_rest(old):
+        with in_words(), _connected(url), _at_rest(OLD), _at_rest(NEW):
             _refuse_unlike()
             if User.objects.exists():
                 raise CommandError("This database has users already; copy into an empty one.")
@@ -46,7 +48,9 @@ class Command(UncheckedCommand):
         self.stdout.write(f"{copied} rows copied. Compare the root of `verify_log` on both sides.")
 
 
-def _connected(url: str) -> dict[str, Any]:
+@contextmanager
+def _connected(url: str) -> Iterator[None]:
+    """Under the alias OLD."""
     try:
         entry: dict[str, Any] = environ.Env.db_url_config(url)
     except ValueError as error:
@@ -58,18 +62,19 @@ def _connected(url: str) -> dict[str, Any]:
     if entry["ENGINE"].endswith("sqlite3") and not Path(entry["NAME"]).is_file():
         raise CommandError(f"There is no file {entry['NAME']}.")
     connections.databases[OLD] = connections.configure_settings({OLD: entry, NEW: {}})[OLD]
-    return entry
+    try:
+        yield
+    finally:
+        connections[OLD].close()
+        del connections[OLD], connections.databases[OLD]
 
 
 @contextmanager
-def _at_rest(entry: dict[str, Any]) -> Iterator[None]:
-    """The old database's server is stopped, and stays so."""
-    if not entry["ENGINE"].endswith("sqlite3"):
-        yield  # whoever moves a PostgreSQL has pg_dump, and knows to stop its servers
-        return
+def _at_rest(alias: str) -> Iterator[None]:
+    """The database's servers are stopped, and stay so."""
     try:
-        lock = FileLock(Path(entry["NAME"]), worker="", address="")
-    except ServerLockedError as error:
+        lock = server_lock.alone(alias, f"{socket.gethostname()}:{os.getpid()}")
+    except server_lock.ServerLockedError as error:
         raise CommandError(str(error)) from error
     try:
         yield

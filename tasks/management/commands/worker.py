@@ -34,10 +34,10 @@ class Command(UncheckedCommand):
             )
         if options["concurrency"] < 1:
             raise CommandError("--concurrency must be at least 1.")
-        from tasks.worker.process import serve  # of the extra `scale`
+        from tasks.worker.process import PartBroke, serve  # of the extra `scale`
 
         try:
             with in_words():
                 asyncio.run(serve(options["concurrency"]))
-        except ServerLockedError as error:
+        except (ServerLockedError, PartBroke) as error:
             raise CommandError(str(error)) from error
