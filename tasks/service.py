@@ -24,12 +24,12 @@ from agent.errors import PathRefused
 from agent.policy import Mode, strictest
 from agent.text import clean
 from agent.workspace import Workspace
-from tasks import audit, commands, wiring
+from tasks import audit, commands, rates, wiring
 from tasks.commands import Created, SessionMoved, TaskRequest
 from tasks.conf import conf
+from tasks.counters import counters
 from tasks.errors import Conflict, Invalid, TooLarge
 from tasks.models import Session, Task
-from tasks.rates import rates
 from tasks.writer import writer
 
 T = TypeVar("T")
@@ -45,12 +45,22 @@ RETRIED = frozenset({Task.Status.FAILED, Task.Status.CANCELLED, Task.Status.BUDG
 async def create(request: TaskRequest) -> Created:
     """Store a task; it runs when its turn comes. Never waits for a model."""
     if request.trigger in METERED:
-        rates.take("tasks", str(request.owner_id), conf().max_tasks_per_minute)
+        await _slow_down(request.owner_id)
     request = await _with_attachments(_checked(request))
     accepted = await _settled(partial(commands.create, request))
     for task_id, message in accepted.rings:
         await ring(task_id, message)
     return accepted.created
+
+
+async def _slow_down(user_id: int) -> None:
+    """Raises TooMany."""
+    per_minute = conf().max_tasks_per_minute
+    take = partial(rates.take, counters(), "tasks", str(user_id), per_minute)
+    if conf().scale_out:
+        await asyncio.to_thread(take)  # it waits for Redis
+    else:
+        take()
 
 
 async def _settled(command: Callable[[], T]) -> T:

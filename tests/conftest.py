@@ -15,6 +15,7 @@ from django.db import connection, connections
 from pytest_django.plugin import DjangoDbBlocker
 
 from tasks.conf import Conf
+from tasks.counters import counters
 from tests.support.spread import Spread, in_order
 
 _home = pytest.StashKey[Path]()
@@ -88,3 +89,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread | None:
     return Spread(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture
+def nothing_counted() -> Iterator[None]:
+    """Nobody has asked or guessed in this process yet."""
+    counters.cache_clear()
+    yield
+    counters.cache_clear()

@@ -1,8 +1,7 @@
 """Signing in with a local account, and out.
 
 Guessing is slowed down per name and address, and per address: a few failures, then a pause. Who
-guesses from elsewhere locks nobody out. The counters live in this process's cache; they are a brake,
-not a lock.
+guesses from elsewhere locks nobody out: a brake, not a lock (`tasks.counters`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
-from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -21,6 +19,7 @@ from django.urls import reverse
 
 from tasks import addresses
 from tasks.conf import conf
+from tasks.counters import counters
 
 NAMES_PER_ADDRESS = 10
 """So many times the tries of one name are an address's for all names together."""
@@ -46,11 +45,11 @@ class SignIn(LoginView):
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         for key in _keys(self.request):
-            _count(key, conf().sign_in_pause_seconds)
+            counters().tally(key, conf().sign_in_pause_seconds)
         return super().form_invalid(form)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        cache.delete(next(iter(_keys(self.request))))
+        counters().forget(next(iter(_keys(self.request))))
         return super().form_valid(form)
 
 
@@ -61,16 +60,10 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
     return redirect(reverse("sign-in-form", query=request.GET))
 
 
-def _count(key: str, seconds: int) -> None:
-    cache.add(key, 0, seconds)
-    try:
-        cache.incr(key)
-    except ValueError:  # its time ran out between the two
-        cache.add(key, 1, seconds)
-
-
 def _tired(request: HttpRequest) -> bool:
-    return any(cache.get(key, 0) >= most for key, most in _keys(request).items())
+    keys = _keys(request)
+    failures = counters().tallies(list(keys))
+    return any(count >= most for count, most in zip(failures, keys.values(), strict=True))
 
 
 def _keys(request: HttpRequest) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from ipaddress import ip_network
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 from django.utils import translation
 from pytest_django import Settings
@@ -26,7 +24,7 @@ from tests.support.people import House, make_house
 from tests.support.rows import make_session, make_user
 from tests.support.words import in_python, in_scripts, in_templates, said
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_counted")]
 
 PAGES = ("/", "/c/{session}", "/inbox", "/settings", "/workspaces/{workspace}")
 POLICY = (
@@ -39,13 +37,6 @@ POLICY = (
     "base-uri 'none'",
     "frame-ancestors 'none'",
 )
-
-
-@pytest.fixture(autouse=True)
-def clean_cache() -> Iterator[None]:
-    cache.clear()
-    yield
-    cache.clear()
 
 
 @pytest.fixture

@@ -1,0 +1,48 @@
+"""What is counted in this process; in Redis it is the same (tests/scale/test_counters.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.counters import MAX_NAMES, InMemory
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_tally_is_forgotten_so_long_after_its_first(clock):
+    memory = InMemory(clock)
+    memory.tally("alice", 60)
+    clock.now += 59
+    memory.tally("alice", 60)
+    assert memory.tallies(["alice", "bob"]) == [2, 0]
+    clock.now += 1
+    assert memory.tallies(["alice"]) == [0]
+    memory.tally("alice", 60)
+    assert memory.tallies(["alice"]) == [1]
+
+
+def test_what_is_forgiven_is_forgotten(clock):
+    memory = InMemory(clock)
+    memory.tally("alice", 60)
+    memory.forget("alice")
+    memory.forget("bob")
+    assert memory.tallies(["alice", "bob"]) == [0, 0]
+
+
+def test_memory_is_bounded(clock):
+    memory = InMemory(clock)
+    for number in range(MAX_NAMES + 100):
+        memory.draw(str(number), 6, 0.1)
+        memory.tally(str(number), 60)
+    assert len(memory._buckets) == len(memory._tallies) == MAX_NAMES
+    assert memory.tallies(["0", str(MAX_NAMES)]) == [0, 1]
