@@ -7,17 +7,19 @@ who is asking. So every page middleware steps aside for their paths without leav
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
 from typing import Any, cast
 
-from asgiref.sync import iscoroutinefunction, sync_to_async
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from csp.middleware import CSPMiddleware
 from csp.utils import build_policy
 from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.core.exceptions import DisallowedHost
+from django.core.exceptions import DisallowedHost, MiddlewareNotUsed
 from django.http import HttpRequest, HttpResponseForbidden, JsonResponse
 from django.http.response import HttpResponseBase, StreamingHttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
@@ -29,12 +31,17 @@ from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from tasks.addresses import comes_from_proxy
+
+logger = logging.getLogger(__name__)
+
 GetResponse = Callable[[HttpRequest], Any]
 """Sync or async: returns a response, or an awaitable of one."""
 API_PREFIXES = ("/api/", "/agui/")
 API_PATHS = frozenset({"/agui", "/healthz", "/readyz", "/metrics"})
 PROBES = frozenset({"/healthz", "/readyz"})
 API_DOCS = "/api/docs"
+PROTOCOL = "HTTP_X_FORWARDED_PROTO"
 DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """The Content-Security-Policy of what is no page: opened as one, it can do nothing."""
 PERMISSIONS_POLICY = ", ".join(
@@ -106,6 +113,32 @@ class Messages(PagesOnly, MessageMiddleware):
 
 class FrameOptions(PagesOnly, XFrameOptionsMiddleware):
     pass
+
+
+@sync_and_async_middleware
+def forwarded(get_response: GetResponse) -> GetResponse:
+    """Whether the client speaks TLS is the word of a proxy that we trust, or nobody's."""
+    if settings.SECURE_PROXY_SSL_HEADER is None:
+        raise MiddlewareNotUsed
+
+    def call(request: HttpRequest) -> Any:
+        # In async mode the step returns a coroutine; Django awaits it.
+        if PROTOCOL in request.META and not comes_from_proxy(request):
+            _say_who_is_not_believed(str(request.META["REMOTE_ADDR"]))
+            del request.META[PROTOCOL]
+        return get_response(request)
+
+    return markcoroutinefunction(call) if iscoroutinefunction(get_response) else call
+
+
+@lru_cache(100)  # anybody can send it
+def _say_who_is_not_believed(peer: str) -> None:
+    """Once: a proxy that was forgotten makes pages redirect for ever."""
+    logger.warning(
+        "X-Forwarded-Proto of %s is not believed. If that is your proxy, name it in"
+        " PILOTHOUSE_TRUSTED_PROXIES.",
+        peer,
+    )
 
 
 @sync_and_async_middleware

@@ -33,6 +33,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "config.middleware.forwarded",
     "config.middleware.static_files",
     "config.middleware.api_headers",
     "config.middleware.Security",

@@ -2,6 +2,7 @@
 
 Anybody can send `X-Forwarded-For`. It counts only from a peer in `PILOTHOUSE_TRUSTED_PROXIES`, and is
 read from its right end, where our own proxies wrote, up to the first address that is not theirs.
+A peer without an address is a Unix socket, where nobody but a proxy of this machine is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ def client_of(request: HttpRequest) -> str:
         if not _trusted(address):
             break
     return "" if found is None else str(found)
+
+
+def comes_from_proxy(request: HttpRequest) -> bool:
+    """Whether what it says in X-Forwarded-… was written by a proxy that we trust."""
+    peer = _read(str(request.META.get("REMOTE_ADDR", "")))
+    return peer is None or _trusted(peer)
 
 
 def household(address: str) -> str:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from ipaddress import ip_network
 from typing import Any, cast
 
 import pytest
@@ -139,8 +141,25 @@ def test_with_an_https_address_pages_leave_http_and_answers_say_so(settings):
     page = client.get("/page")
     assert (page.status_code, page["Location"]) == (301, "https://testserver/page")
     assert client.get("/healthz").status_code == 200, "probes and local scripts come as they are"
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, trusted_proxies=(ip_network("127.0.0.1"),))
     for where in ("/page", "/api/thing"):
         answer = client.get(where, headers={"X-Forwarded-Proto": "https"})
         assert answer.status_code == 200
         assert answer["Strict-Transport-Security"] == "max-age=3600"
     assert "Strict-Transport-Security" not in client.get("/api/thing")
+
+
+def test_that_it_speaks_tls_is_a_trusted_proxy_s_word(settings, caplog):
+    settings.SECURE_SSL_REDIRECT = True
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, trusted_proxies=(ip_network("10.0.0.7"),))
+    said = {"X-Forwarded-Proto": "https"}
+
+    def from_(address: str) -> int:
+        return int(Client(REMOTE_ADDR=address).get("/page", headers=said).status_code)
+
+    assert from_("10.0.0.7") == 200
+    assert [from_("10.0.0.8") for _ in range(2)] == [301, 301]
+    warned = [record.getMessage() for record in caplog.records if "not believed" in record.msg]
+    assert len(warned) == 1
+    assert "10.0.0.8" in warned[0]

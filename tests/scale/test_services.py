@@ -40,7 +40,7 @@ async def text_flows_again(house: ScaledHouse, alice: Person) -> None:
     task = await alice.ask(house.desk(), f"[{name}] Go")
     await happened(pause.reached.is_set)
     for web in house.server.webs:
-        async with house.person_at("alice", web) as late, late.follow(task["id"]) as client:
+        async with house.person_at("alice", web.url) as late, late.follow(task["id"]) as client:
             await client.words(10)
     pause.release()
     await alice.until(task["id"], "completed")

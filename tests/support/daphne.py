@@ -72,7 +72,7 @@ class Daphne:
     def wait_until_ready(self) -> Daphne:
         """After `launch()`."""
         deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
+        while not self.answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill9()
                 raise RuntimeError(f"the server did not start:\n{self.log}")
@@ -119,7 +119,7 @@ class Daphne:
         if self._process is not None and self._process.poll() is None:
             self.kill9()
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             # Without certificates: reading them takes longer than the answer.
             status = httpx.get(self.url + self._ready, timeout=2, verify=False).status_code

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -26,6 +27,12 @@ from tests.support.services import Postgres, Redis
 
 WORKER = [sys.executable, "manage.py", "worker"]
 HELD_WORKER = [sys.executable, "-m", "tests.support.held"]
+FRONT = {"PILOTHOUSE_TRUSTED_PROXIES": "127.0.0.1", "PILOTHOUSE_SIGN_IN_TRIES": "2"}
+"""A proxy may stand before it; few tries, because each wrong password takes its time."""
+MIGRATE = """
+from django.core.management import call_command
+call_command("migrate", verbosity=0, skip_checks=True)
+"""
 LOG_LINES = 60
 ACCOUNT = {
     "open tasks": """
@@ -60,9 +67,8 @@ class Services:
     def furnish(self) -> None:
         env = self.env("template_house")
         self.postgres.run("CREATE DATABASE template_house")
-        manage(self.state, "migrate", "-v0", "--skip-checks", env=env)
-        self.postgres.run("CREATE DATABASE template_empty TEMPLATE template_house")
-        output = manage(self.state, "shell", "-v0", "-c", f"DESKS = {DESKS}\n{FURNISH}", env=env)
+        program = f"{MIGRATE}\nDESKS = {DESKS}\n{FURNISH}"
+        output = manage(self.state, "shell", "-v0", "-c", program, env=env)
         self.tokens = json.loads(output.splitlines()[-1])
 
     def env(self, database: str) -> dict[str, str]:
@@ -99,7 +105,7 @@ class Worker(Daphne):
         self._before = self.log_file.stat().st_size if self.log_file.exists() else 0
         super().launch()
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         return b"takes up to" in self.log_file.read_bytes()[self._before :]
 
 
@@ -174,6 +180,7 @@ class ScaledHouse(House):
         self.database, self.tokens = services.copy(state), services.tokens
         self.env = (
             SETTINGS
+            | FRONT
             | {"PILOTHOUSE_LLM_BASE_URL": model.base_url}
             | services.env(self.database)
             | ({"E2E_GATES": "1"} if held else {})
@@ -217,16 +224,18 @@ class ScaledHouse(House):
 
     def worker_of(self, task: dict[str, Any]) -> Worker:
         """Who runs it now."""
-        pid = int(task["worker"].rpartition(":")[2])
+        return self.worker_with(int(task["worker"].rpartition(":")[2]))
+
+    def worker_with(self, pid: int) -> Worker:
         return next(worker for worker in self.server.workers if worker.pid == pid)
 
     @asynccontextmanager
-    async def person_at(self, name: str, web: Daphne) -> AsyncIterator[Person]:
-        """Somebody who knows one web process only."""
-        headers = {"Authorization": f"Bearer {self.tokens[name]}"}
+    async def person_at(self, name: str, url: str) -> AsyncIterator[Person]:
+        """Somebody who knows one web process, or what stands before them all."""
+        headers = {"Authorization": f"Bearer {self.tokens[name]}"} if name else {}
         limits = httpx.Limits(max_connections=1000, max_keepalive_connections=5)
         async with httpx.AsyncClient(
-            base_url=web.url, headers=headers, timeout=PATIENCE, limits=limits
+            base_url=url, headers=headers, timeout=PATIENCE, limits=limits
         ) as http:
             yield Person(name, http)
 
@@ -264,3 +273,13 @@ class ScaledHouse(House):
         output = manage(self.state, "verify_log", env=self.env)
         assert " 0 broken" in output
         return output
+
+
+async def guess(somebody: Person, address: str = "") -> int:
+    """The answer to a wrong password for charlie, from that address."""
+    headers = {"X-Forwarded-For": address} if address else {}
+    page = (await somebody.http.get("/sign-in", headers=headers)).text
+    found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+    assert found is not None
+    form = {"username": "charlie", "password": "?", "csrfmiddlewaretoken": found[1]}
+    return (await somebody.http.post("/sign-in", data=form, headers=headers)).status_code

@@ -9,30 +9,35 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import redis
 
-from tests.support.daphne import free_port
+from tests.support.daphne import ROOT, free_port
 
 SECONDS = 60
 
 
 def program(name: str) -> str | None:
-    """Also where Debian hides the programs of PostgreSQL."""
+    """Also where Debian hides servers."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name)
-    path = os.pathsep.join([*map(str, reversed(folders)), os.environ.get("PATH", os.defpath)])
+    usual = os.environ.get("PATH", os.defpath)
+    path = os.pathsep.join([*map(str, reversed(folders)), usual, "/usr/sbin"])
     return shutil.which(name, path=path)
 
 
-def missing() -> str:
-    """Which programs are not here; empty when all are."""
-    return ", ".join(name for name in ("initdb", "postgres", "redis-server") if not program(name))
+def missing(*names: str) -> str:
+    """Which of these programs are not here, of PostgreSQL's and Redis's without names; empty when
+    all are."""
+    wanted = names or ("initdb", "postgres", "redis-server")
+    return ", ".join(name for name in wanted if not program(name))
 
 
 class _Server:
@@ -145,3 +150,35 @@ class Redis(_Server):
                 return bool(client.ping())
             except redis.ConnectionError:
                 return False
+
+
+class Nginx(_Server):
+    """As deploy/nginx.conf has it, in front of these ports: this machine stands for the one that
+    containers run on."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        super().__init__()
+        written = (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8")
+        for theirs, ours in (
+            ("resolver 127.0.0.11 valid=5s;", ""),
+            ("server web:8000 resolve;", " ".join(f"server 127.0.0.1:{port};" for port in ports)),
+            ("10.201.77.1 ", "127.0.0.1 "),
+            ("10.201.77.1;", "127.0.0.1;"),
+            ("listen 80;", f"listen 127.0.0.1:{self.port};"),
+        ):
+            assert theirs in written
+            written = written.replace(theirs, ours)
+        head = "daemon off; pid pid; user root; worker_processes 1; events {}"
+        (self.folder / "nginx.conf").write_text(f"{head} http {{ access_log off; {written} }}")
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        return [program("nginx") or "", "-p", str(self.folder), "-c", "nginx.conf", "-e", "log"]
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
