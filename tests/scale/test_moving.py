@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daphne import ROOT, environment, manage, migrated
-from tests.support.scaled import Services
+from tests.support.scaled import ScaledHouse, Services
 
 DEMO = {"PILOTHOUSE_DEMO_MODEL": "1"}
 GOAL = ("--goal", "Compare the supplier quotes and write a report.", "--json")
@@ -41,6 +41,17 @@ def test_a_database_moves_with_its_log(tmp_path: Path, scale: Services) -> None:
     )
     assert again.returncode == 0, again.stderr
     assert root_of(tmp_path, new) != before
+
+
+def test_nothing_moves_into_or_out_of_what_is_served(tmp_path: Path, house: ScaledHouse) -> None:
+    """Web processes and workers hold the lock of their database together."""
+    migrated(tmp_path)
+    served = {"DATABASE_URL": house.services.postgres.url(house.database)}
+    out_of = manage_any(tmp_path, "copy_from", served["DATABASE_URL"])
+    into = manage_any(tmp_path, "copy_from", f"sqlite:///{tmp_path / 'db.sqlite3'}", env=served)
+    for refused in (out_of, into):
+        assert refused.returncode != 0
+        assert f"Another server already serves the database {house.database}" in refused.stderr
 
 
 def manage_any(

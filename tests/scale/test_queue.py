@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.e2e import Person, happened
-from tests.support.e2e_model import Call
+from tests.support.e2e_model import Call, Hold, words
 from tests.support.held import Gate
 from tests.support.scaled import ScaledHouse
 
@@ -104,3 +104,27 @@ async def test_a_task_whose_job_got_lost_is_found(
         house.sql(LOST[how], f"task:{task['id']}")
     await alice.until(task["id"], "completed")
     await house.check(alice, task["id"])
+
+
+async def test_a_worker_that_cannot_go_on_gives_its_runs_back_and_fails(
+    house: ScaledHouse, alice: Person
+) -> None:
+    """A supervisor starts what ended with an error; here the queue's tables do not fit."""
+    pause = Hold()
+    name = house.model.script("broken", [*words(10), pause, *words(20)[10:]])
+    task = await alice.ask(house.desk(), f"[{name}] Go")
+    async with alice.follow(task["id"]) as client:
+        await client.words(10)
+        house.sql("ALTER FUNCTION procrastinate_update_heartbeat_v1 RENAME TO elsewhere")
+        try:
+            ends = [await asyncio.to_thread(worker.wait, 30) for worker in house.server.workers]
+        finally:
+            house.sql("ALTER FUNCTION elsewhere RENAME TO procrastinate_update_heartbeat_v1")
+        assert ends == [1, 1]
+        assert "A part of this worker ended by itself" in house.server.workers[0].log
+        await asyncio.to_thread(house.complete)
+        recovered = await client.seen("task_recovered")
+        assert recovered.payload["previous_worker"] is None
+        pause.release()
+        await client.end()
+        await house.check(alice, task["id"], client)
