@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 from channels.layers import channel_layers
 from django.conf import settings
+from django.contrib.auth.management import create_permissions
+from django.contrib.contenttypes.management import create_contenttypes
 from django.db import connection, connections
+from django.db.models.signals import post_migrate
 from pytest_django.plugin import DjangoDbBlocker
 
 from tasks.conf import Conf
 from tasks.counters import counters
 from tests.support.spread import Spread, in_order
+from tests.support.template import template
 
+MIGRATED = ("auth_permission", "django_content_type")
 _home = pytest.StashKey[Path]()
 
 
@@ -32,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signing_key=b"signing key of tests - 32 bytes!",
         workspaces_dir=home / "workspaces",
     )
+    settings.WHITENOISE_AUTOREFRESH = True  # else each client looks at every static file first
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # 0.3 s less each
 
 
@@ -46,15 +52,26 @@ def django_db_modify_db_settings(
     """Each worker has a database of its own. On SQLite it is a file: the writer thread and the tests
     share it."""
     database = connections["default"].settings_dict
-    if database["ENGINE"].endswith("sqlite3"):
+    if connections["default"].vendor == "sqlite":
         database["TEST"]["NAME"] = str(pytestconfig.stash[_home] / "test.sqlite3")
+        shutil.copyfile(template(), database["TEST"]["NAME"])
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The copy has its tables already."""
+    return connections["default"].vendor == "sqlite"
 
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """PostgreSQL drops no database that a thread of ours is still connected to."""
-    if connections["default"].vendor == "postgresql":
-        vars(connections["default"].ops)["sql_flush"] = _delete_rows
+    """What migrations put in stays from test to test: looking for it anew would take longer than
+    most tests. PostgreSQL drops no database that a thread of ours is still connected to."""
+    vars(connections["default"].ops)["sql_flush"] = _delete_rows
+    assert post_migrate.disconnect(
+        dispatch_uid=f"{create_permissions.__module__}.create_permissions"
+    )
+    assert post_migrate.disconnect(create_contenttypes)
     yield
     if connections["default"].vendor == "postgresql":
         with django_db_blocker.unblock(), connection.cursor() as cursor:
@@ -67,7 +84,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 def _delete_rows(style: object, tables: Iterable[str], **_options: bool) -> list[str]:
     """After a test a table holds a few rows: deleting them takes milliseconds, TRUNCATE of all
     tables half a second. Foreign keys are checked at COMMIT, so any order will do."""
-    return [f'DELETE FROM "{table}"' for table in tables]
+    return [f'DELETE FROM "{table}"' for table in tables if table not in MIGRATED]
 
 
 @pytest.fixture(autouse=True)

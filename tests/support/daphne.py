@@ -11,18 +11,18 @@ from nothing, so that no setting of the person who runs the tests gets in.
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
+
+from tests.support.template import template
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90
@@ -170,11 +170,11 @@ def environment(state: Path, extra: Mapping[str, str] | None = None) -> dict[str
 
 
 def migrated(state: Path) -> None:
-    """An empty database with all tables, if the state has none: a copy, migrated once."""
+    """An empty database with all tables, if the state has none."""
     database = state / "db.sqlite3"
     if not database.exists():
         state.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_template(), database)
+        shutil.copyfile(template(), database)
 
 
 def manage(state: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
@@ -195,10 +195,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-@functools.cache
-def _template() -> Path:
-    state = Path(tempfile.mkdtemp(prefix="pilothouse-template-"))
-    manage(state, "migrate", "--verbosity", "0", "--skip-checks")
-    return state / "db.sqlite3"
