@@ -322,14 +322,18 @@ async def test_an_approved_effect_is_not_begun_when_the_time_is_used_up(folder: 
 
 
 async def test_an_effect_that_was_begun_comes_to_its_end_whatever_the_limit(folder: Path) -> None:
+    limits = Limits(max_seconds=0.1)
+
     async def slow(arguments: dict[str, object], context: ToolContext) -> ToolResult:
-        await asyncio.sleep(0.2)
+        over = asyncio.Event()  # the limit's own timer was set earlier and comes first
+        asyncio.get_running_loop().call_later(limits.max_seconds, over.set)
+        await over.wait()
         return ToolResult(ok=True, content="written")
 
     schema = {"type": "object", "properties": {}}
     tool = Tool(name="slow", description="", parameters=schema, capability="x:write", run=slow)
     turns = [calls(ScriptedCall(name="slow"))]
-    bench = Bench(folder, turns, tools=[tool], limits=Limits(max_seconds=0.1))
+    bench = Bench(folder, turns, tools=[tool], limits=limits)
     await bench.run()
     bench.answer("approved")
     await bench.run()

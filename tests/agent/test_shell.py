@@ -8,8 +8,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -374,30 +374,53 @@ async def test_a_fork_bomb_ends(desk: Desk, line: str) -> None:
 async def test_background_processes_end_with_the_line(
     desk: Desk, shell: Callable[..., Shell]
 ) -> None:
-    done = await desk.run(shell(), "(sleep 0.2; touch late) & nohup sleep 300 & echo done")
-    assert done.content.startswith("[Exit status 0.]\ndone")
-    await asyncio.sleep(0.4)
-    assert not (desk.folder / "late").exists()
+    with lifeline(desk) as last_is_gone:
+        done = await desk.run(shell(), "exec 9>life; sleep 300 & nohup sleep 300 & echo done")
+        assert done.content.startswith("[Exit status 0.]\ndone")
+        await last_is_gone()
 
 
 @needs_sandbox
 async def test_what_starts_a_session_of_its_own_ends_in_the_sandbox(desk: Desk) -> None:
-    await desk.run(with_sandbox(), "setsid sh -c 'sleep 0.2; touch late' & echo done")
-    await asyncio.sleep(0.4)
-    assert not (desk.folder / "late").exists()
+    with lifeline(desk) as last_is_gone:
+        await desk.run(with_sandbox(), "exec 9>life; setsid sleep 300 & echo done")
+        await last_is_gone()
 
 
 @pytest.mark.parametrize("shell", BOTH)
 async def test_cancelling_kills_everything(desk: Desk, shell: Callable[..., Shell]) -> None:
-    line = "touch started; (sleep 0.2; touch late) & sleep 300"
-    running = asyncio.create_task(desk.run(shell(), line))
-    while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
-        await asyncio.sleep(0.01)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    await asyncio.sleep(0.4)
-    assert not (desk.folder / "late").exists()
+    with lifeline(desk) as last_is_gone:
+        line = "exec 9>life; touch started; sleep 300 & sleep 300"
+        running = asyncio.create_task(desk.run(shell(), line))
+        while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await last_is_gone()
+
+
+@contextmanager
+def lifeline(desk: Desk) -> Iterator[Callable[[], Awaitable[None]]]:
+    """A pipe called `life`: it ends when the last process that inherited it has ended."""
+    os.mkfifo(desk.folder / "life")
+    end = os.open(desk.folder / "life", os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(end, True)
+
+    async def last_is_gone() -> None:
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(end, ended.set)
+        try:
+            async with asyncio.timeout(SHORT):
+                await ended.wait()
+        finally:
+            asyncio.get_running_loop().remove_reader(end)
+        assert os.read(end, 1) == b""
+
+    try:
+        yield last_is_gone
+    finally:
+        os.close(end)
 
 
 SERVER = """

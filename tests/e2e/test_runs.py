@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -150,11 +149,13 @@ async def test_d08_time_counts_while_it_runs_and_not_while_it_waits(strict_house
     pause = Hold()
     write = Call("write_file", path="out.txt", content="x")
     name = strict_house.model.script("time", [write], [*words(3), pause])
+    clock = strict_house.model.script("clock", [*words(1), Hold()])
     async with strict_house.person("alice") as alice:
         task = await alice.ask(strict_house.desk(), f"[{name}] Write")
         async with alice.follow(task["id"]) as client:
             approval = await client.approval()
-            await asyncio.sleep(2.6)  # longer than the whole budget
+            another = await alice.ask(strict_house.desk(), f"[{clock}] Use all the time up")
+            await alice.until(another["id"], "budget_exceeded")
             await alice.approve(approval)
             await client.words(3)
             end = await client.end("budget_exceeded")

@@ -82,6 +82,11 @@ class House:
         runner.forget(task_id)
         await Task.objects.filter(pk=task_id).aupdate(lease_expires_at=None)
 
+    async def rest(self, runner: Runner) -> None:
+        """Whatever it began has come to its end."""
+        async with asyncio.timeout(10):
+            await asyncio.gather(*runner._tasks.values())
+
     async def until(
         self, task_id: UUID, wanted: str | Callable[[Task], bool], seconds: float = 10
     ) -> Task:

@@ -343,21 +343,24 @@ async def test_a_living_run_is_not_stolen(house: House) -> None:
     async with house.runner(Turn(text="mine", hang=True)) as mine:
         created = await house.ask()
         await house.until(created.task_id, lambda task: task.last_sequence >= 3)
-        async with house.runner(DONE, worker="test:2"):
-            await asyncio.sleep(0.7)
+        async with house.runner(DONE, worker="test:2") as theirs:
+            await theirs._look_around()
+            assert theirs.active == 0
+            theirs.wake(str(created.task_id))  # told of it by name, it tries, and lets it be
+            await house.rest(theirs)
             task = await Task.objects.aget(pk=created.task_id)
             assert (task.status, task.run, task.lease_worker) == ("running", 1, mine.worker)
 
 
 async def test_a_run_that_lost_its_task_writes_nothing_more(house: House) -> None:
     slow = Turn(text="x" * 100, piece=10, delay=0.05)
-    async with house.runner(slow, worker="test:1"):
+    async with house.runner(slow, worker="test:1") as loser:
         created = await house.ask()
         await house.until(created.task_id, lambda task: task.last_sequence >= 3)
         await Task.objects.filter(pk=created.task_id).aupdate(lease_expires_at=None)
         async with house.runner(DONE, worker="test:2"):
             task = await house.until(created.task_id, "completed")
-            await asyncio.sleep(0.6)
+            await house.rest(loser)
     assert task.final_answer == "Done."
     assert (await house.types(task.pk)).count("assistant_message") == 1
     await house.check(task.pk)

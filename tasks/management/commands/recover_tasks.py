@@ -61,13 +61,15 @@ class Command(UncheckedCommand):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         runner = Runner(worker_name())
         work = Work(runner.worker)
+        await sync_to_async(work.look)()
         await runner.start()
         said = 0
         while not stop.is_set():
+            busy = runner.active > 0  # asked first: the look then sees how such a run ended
             for task in await sync_to_async(work.look)():
                 self._say(task)
                 said += 1
-            if not work.left and not runner.active:
+            if not (work.left or busy or runner.active):
                 break
             await asyncio.sleep(LOOK_SECONDS)
         await runner.drain(conf().drain_seconds if stop.is_set() else 0)
@@ -89,7 +91,7 @@ class Work:
 
     def look(self) -> list[Task]:
         """The tasks that came to a stop since the last look."""
-        left = Task.objects.filter(runnable(), status__in=Task.OPEN).exists()
+        left = _anything()
         rows = Task.objects.filter(status__in=Task.OPEN) | Task.objects.filter(
             pk__in=list(self._known)
         )
@@ -103,7 +105,8 @@ class Work:
                 del self._known[task.pk]
             elif self._may_be_dead(task):
                 left = True
-        self.left = left
+        # Once more: a lease may have ended between the first answer and its row.
+        self.left = left or _anything()
         return stopped
 
     def _may_be_dead(self, task: Task) -> bool:
@@ -112,3 +115,7 @@ class Work:
         if until is None or until <= timezone.now() or task.lease_worker == self._worker:
             return False
         return self._leases.setdefault(task.pk, until) == until
+
+
+def _anything() -> bool:
+    return Task.objects.filter(runnable(), status__in=Task.OPEN).exists()
