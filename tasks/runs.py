@@ -26,6 +26,7 @@ from channels.db import database_sync_to_async
 from agent.calls import read_only
 from agent.errors import AgentError
 from agent.events import (
+    MAX_DELTA_CHARS,
     AgentCompleted,
     ApprovalRequired,
     AssistantMessageAdded,
@@ -208,6 +209,8 @@ class Run:
                         await self._journal.settle()
                     relay.publish(self._task_text, self._session_text, event)
                     self._tell(event)
+                    if _ends_a_read(event):
+                        await relay.turn(self._task_text)
                 else:
                     await self._take(event)
         return await self._finish()
@@ -306,6 +309,11 @@ class Run:
             )
 
         await self._journal.end(command)
+
+
+def _ends_a_read(event: LiveEvent) -> bool:
+    """A full delta has the rest of the same read behind it."""
+    return not isinstance(event, ToolProgress) and len(event.delta) < MAX_DELTA_CHARS
 
 
 def _ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> Ending:

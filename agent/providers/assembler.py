@@ -19,17 +19,10 @@ from typing import Any
 from agent.errors import ProviderIncomplete, ProviderRefused
 from agent.events import AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
 from agent.messages import Block, Reasoning, Reply, Text, Usage
-from agent.providers.calls import (
-    CUT_OFF,
-    FILTERED,
-    CallTable,
-    OpenCall,
-    finished,
-    scrubbed,
-)
-from agent.providers.choices import Choices
-from agent.providers.chunks import Call, Choice, Chunk, Part, decode, of_object
-from agent.providers.failures import FILTER, failure, failure_of, is_error, tidy
+from agent.providers.calls import CUT_OFF, FILTERED, CallTable, OpenCall, finished, scrubbed
+from agent.providers.choices import Choices, finish_reason_of
+from agent.providers.chunks import Alike, Call, Choice, Chunk, Part, decode, of_object
+from agent.providers.failures import failure, failure_of, is_error, tidy
 from agent.providers.growth import ENOUGH, Growth
 from agent.providers.outgoing import Outgoing
 from agent.providers.scrub import Scrubber
@@ -41,13 +34,6 @@ MAX_REPLY_CHARS = 4 * 1024 * 1024
 HEAD_BYTES = 200
 """Of what is no reply, so much is told."""
 _MAX_COMPARED = 64 * 1024
-_LENGTH = frozenset(
-    (
-        *("length", "max_tokens", "max_output_tokens", "model_length", "token_limit"),
-        *("max_completion_tokens", "model_context_window_exceeded"),
-    )
-)
-_NO_REASON = frozenset({"", "null", "none"})
 
 
 class Assembler:
@@ -86,6 +72,7 @@ class Assembler:
         self._chars = 0
         self._usage: Usage | None = None
         self._choices = Choices()
+        self._alike = Alike()
         self._head = self._ignored = b""
         self.ended_unopened = False
         """Whether the reply ended a reasoning that nothing had opened."""
@@ -115,20 +102,43 @@ class Assembler:
 
     def feed(self, payloads: Iterable[bytes]) -> list[Delta]:
         """Take the payloads of one network read."""
+        texts: list[str] = []
         for payload in payloads:
-            if self.done:
-                self._late(payload)
+            text = self._alike.text(payload)
+            if text is not None:
+                texts.append(text)
                 continue
-            chunk = decode(payload)
-            if chunk is not None:
-                self._chunk(chunk)
-                if not chunk.choices:
-                    self._ignored = payload[:HEAD_BYTES]
-            elif payload.strip(b' "\t').upper() in (b"[DONE]", b"DONE"):
-                self.done = True
-            else:
-                self._other(payload)
+            self._texts(texts)
+            texts.clear()
+            self._payload(payload)
+        self._texts(texts)
         return self._drain()
+
+    def _texts(self, texts: list[str]) -> None:
+        """Pieces of the answer that came one after the other, with nothing else."""
+        answers = self._growing[0]
+        if answers.plain and self._thinking.done:
+            self._answer("".join(texts))
+            return
+        for text in filter(None, texts):
+            self._answer(text if answers.plain else answers.feed(text))
+
+    def _payload(self, payload: bytes) -> None:
+        if self.done:
+            self._late(payload)
+            return
+        chunk = decode(payload)
+        if chunk is not None:
+            self._chunk(chunk)
+            known = self._streamed and self._choices.certain(chunk)
+            self._alike.learn(payload, chunk if known else None)
+            if not chunk.choices:
+                self._ignored = payload[:HEAD_BYTES]
+        elif payload.strip(b' "\t').upper() in (b"[DONE]", b"DONE"):
+            self.done = True
+            self._alike.learn(payload, None)
+        else:
+            self._other(payload)
 
     def _late(self, payload: bytes) -> None:
         """Behind `[DONE]` only usage counts."""
@@ -200,14 +210,13 @@ class Assembler:
         if choice.finish_reason:
             self._reason(choice.finish_reason)
 
-    def _reason(self, reason: str) -> None:
-        reason = self._scrub.exact(tidy(reason))[:40]
-        if reason.lower() in _NO_REASON or self.finish_reason == "length":
+    def _reason(self, said: str) -> None:
+        reason = finish_reason_of(self._scrub.exact(tidy(said))[:40])
+        if not reason or self.finish_reason == "length":
             return
-        if reason.lower() == "error":
+        if reason == "error":
             raise failure("the reply ended with an error")
-        reason = "length" if reason.lower() in _LENGTH else reason
-        self.finish_reason = "content_filter" if reason.lower() in FILTER else reason
+        self.finish_reason = reason
 
     def _part(self, part: Part) -> None:
         thought = part.reasoning_content or part.reasoning or part.thinking or part.reasoning_text

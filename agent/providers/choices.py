@@ -10,6 +10,27 @@ from collections.abc import Iterator
 
 from agent.providers.calls import MAX_CALLS
 from agent.providers.chunks import Call, Choice, Chunk
+from agent.providers.failures import FILTER
+
+_LENGTH = frozenset(
+    (
+        *("length", "max_tokens", "max_output_tokens", "model_length", "token_limit"),
+        *("max_completion_tokens", "model_context_window_exceeded"),
+    )
+)
+_NO_REASON = frozenset({"", "null", "none"})
+
+
+def finish_reason_of(said: str) -> str:
+    """In one word for what has many: length, content_filter, error; "" for what is no reason."""
+    lower = said.lower()
+    if lower in _NO_REASON:
+        return ""
+    if lower in _LENGTH:
+        return "length"
+    if lower in FILTER:
+        return "content_filter"
+    return "error" if lower == "error" else said
 
 
 class Choices:
@@ -22,6 +43,11 @@ class Choices:
         """Of the choice that is ours."""
         self._counting = True
         """Whether the numbers may still turn out to be those of chunks."""
+
+    def certain(self, chunk: Chunk) -> bool:
+        """Whether another chunk with the same number is the reply's, and changes nothing here."""
+        index = chunk.choices[0].index if chunk.choices else None
+        return index is None or (index == self._index and not self._counting)
 
     def ours(self, chunk: Chunk) -> Iterator[Choice]:
         for choice in chunk.choices or ():

@@ -82,6 +82,54 @@ def decode(payload: bytes) -> Chunk | None:
     return chunk if chunk.choices and not chunk.error else _loose(payload)
 
 
+class Alike:
+    """Knows the text of a payload that is like the one before it in everything else.
+
+    Nearly all chunks of a reply are: only what the quotes of `content` hold differs, and as long as
+    no quote and no backslash is in it, the document around it is the same document.
+    """
+
+    def __init__(self) -> None:
+        self._head = self._tail = b""
+        self._begins = self._ends = 0
+        """Where the text is in a payload, the end counted from its end."""
+        self._tries = 16
+        """Servers that write something new into every chunk are not looked at for ever."""
+
+    def text(self, payload: bytes) -> str | None:
+        """What the payload adds to the answer, or None: decode it."""
+        head, tail = self._head, self._tail
+        if not head or payload[: self._begins] != head or payload[self._ends :] != tail:
+            return None
+        text = payload[self._begins : self._ends]
+        if b'"' in text or b"\\" in text or len(payload) < self._begins - self._ends:
+            return None
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            return None
+
+    def learn(self, payload: bytes, chunk: Chunk | None) -> None:
+        """Look at a payload that had to be decoded; None when there is nothing to learn from it."""
+        self._head = b""
+        if chunk is None or not self._tries or not chunk.choices or chunk.choices[0].delta is None:
+            return
+        self._tries -= 1
+        only, text = chunk.choices[0], chunk.choices[0].delta.content
+        plain = Chunk(choices=[Choice(index=only.index, delta=Part(content=text))])
+        if not text or chunk != plain or payload.count(_CONTENT) != 1:
+            return
+        key, _, rest = payload.partition(_CONTENT)
+        between, quote, value = rest.partition(b'"')
+        found, end, tail = value.partition(b'"')
+        if not between.strip(b": ") and found == text.encode():
+            self._head, self._tail = key + _CONTENT + between + quote, end + tail
+            self._begins, self._ends = len(self._head), -len(self._tail)
+
+
+_CONTENT = b'"content"'
+
+
 def _loose(payload: bytes) -> Chunk | None:
     text = payload.decode("utf-8", "replace").strip()
     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agent.events import Delta, LiveEvent, ToolProgress
 from tasks.hub.live import After, Kind, LiveBlock, LiveKey, Progress
@@ -69,14 +70,26 @@ class Listener:
         self._hub.left(self.topic)
 
 
+@dataclass(slots=True)
+class ActiveRun:
+    """A run in this process."""
+
+    session_id: str
+    after: After
+    """The task's last event."""
+    topics: tuple[Topic, Topic]
+    """Its task's and its session's; a run holds them until its end."""
+    rested: bool = False
+    """Whether it waited for a beat: what it shows next is for this beat, not for the next one."""
+
+
 class Hub:
     """One per process."""
 
     def __init__(self) -> None:
         self.closing = False
         self._topics: dict[Key, Topic] = {}
-        self._runs: dict[str, tuple[str, After]] = {}
-        """Task id -> session id and the task's last event, of the runs in this process."""
+        self._runs: dict[str, ActiveRun] = {}
         self._serial = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pace = Pace()
@@ -146,8 +159,7 @@ class Hub:
         self.settle(frames)
         for frame in frames:
             if (run := self._runs.get(frame.task_id)) is not None:
-                newest = After(frame.sequence, frame.position)
-                self._runs[frame.task_id] = (run[0], max(run[1], newest))
+                run.after = max(run.after, After(frame.sequence, frame.position))
             for topic in self._topics_of(frame.task_id, frame.session_id):
                 topic.append(frame)
                 rung[topic] = None
@@ -165,19 +177,25 @@ class Hub:
         run = self._runs.get(task_id)
         if run is None:
             return
-        topics = self._topics_of(task_id, session_id)
         self._serial += 1
         if isinstance(event, ToolProgress):
-            first = self._progress(topics, task_id, event, run[1])
+            now = self._progress(run.topics, task_id, event, run.after)
         else:
-            outcome = self._delta(topics, task_id, event, run[1])
-            if outcome is None:
+            opens = self._delta(run.topics, task_id, event, run.after)
+            if opens is None:
                 return
-            first = outcome
-        for topic in topics:
-            self._pace.ring(topic, self._loop, now=first)
+            now, run.rested = opens or run.rested, False
+        for topic in run.topics:
+            self._pace.ring(topic, self._loop, now=now)
         if self._peers is not None:
             self._peers.grew(task_id, session_id)
+
+    async def turn(self, task_id: str) -> None:
+        """Until the run may show more: at once while there is little to do. Who reads a model waits
+        here, so that under load more is read at once."""
+        run = self._runs.get(task_id)
+        if run is not None and await self._pace.turn(self._loop):
+            run.rested = True
 
     def relayed(
         self, task_id: str, session_id: str, event: LiveEvent, after: After, *, late: bool
@@ -220,12 +238,9 @@ class Hub:
         self, task_id: str, session_id: str, last_sequence: int, last_position: int
     ) -> None:
         """A run begins here; the numbers are those of the task's last event."""
-        self._runs[task_id] = (session_id, After(last_sequence, last_position))
-        for key, last in (
-            (Key("task", task_id), last_sequence),
-            (Key("session", session_id), last_position),
-        ):
-            topic = self._topic(key)
+        topics = self._topic(Key("task", task_id)), self._topic(Key("session", session_id))
+        self._runs[task_id] = ActiveRun(session_id, After(last_sequence, last_position), topics)
+        for topic, last in zip(topics, (last_sequence, last_position), strict=True):
             topic.runs.add(task_id)
             if last > topic.last:
                 topic.last = last
@@ -238,12 +253,12 @@ class Hub:
         run = self._runs.pop(task_id, None)
         if run is None:
             return
-        for topic in self._topics_of(task_id, run[0]):
+        for topic in run.topics:
             topic.runs.discard(task_id)
             topic.forget(task_id)
             self.release(topic)
         if self._peers is not None:
-            self._peers.idle(task_id, run[0])
+            self._peers.idle(task_id, run.session_id)
 
     # ── what followers and the watcher ask ────────────────────────────────────────────────────
 
@@ -294,7 +309,7 @@ class Hub:
         return [topic for key in keys if (topic := self._topics.get(key)) is not None]
 
     def _progress(
-        self, topics: list[Topic], task_id: str, event: ToolProgress, after: After
+        self, topics: Sequence[Topic], task_id: str, event: ToolProgress, after: After
     ) -> bool:
         """Keep the latest; True when it is the call's first."""
         key = (task_id, event.tool_call_id)
@@ -304,7 +319,9 @@ class Hub:
             topic.progress[key] = entry
         return before is None
 
-    def _delta(self, topics: list[Topic], task_id: str, event: Delta, after: After) -> bool | None:
+    def _delta(
+        self, topics: Sequence[Topic], task_id: str, event: Delta, after: After
+    ) -> bool | None:
         """Apply it; True when it opened a block, None when it does not fit."""
         key = (task_id, event.block_id)
         # A run holds the topics of its task and its session, and both always change together.

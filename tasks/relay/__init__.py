@@ -15,3 +15,8 @@ from tasks.hub import hub
 def publish(task_id: str, session_id: str, event: LiveEvent) -> None:
     """Show a delta or a progress. On the event loop; never waits, never fails for a watcher."""
     hub.live(task_id, session_id, event)
+
+
+async def turn(task_id: str) -> None:
+    """After a delta: until the run should read on. Under load that is later, and more at once."""
+    await hub.turn(task_id)

@@ -203,18 +203,19 @@ async def test_hosts_that_the_shell_excepts_are_asked_without_its_proxy(monkeypa
 
 
 class Ready(Flood):
-    """A reply of so many tokens, each a read of its own."""
+    """A reply of so many tokens, so many in each read."""
 
-    def __init__(self, tokens: int) -> None:
-        token = f"data: {json.dumps(delta('word '))}\n\n".encode()
+    def __init__(self, tokens: int, together: int) -> None:
+        texts = [f"data: {json.dumps(delta(f'{n:04d} '))}\n\n".encode() for n in range(tokens)]
+        reads = [b"".join(texts[at : at + together]) for at in range(0, tokens, together)]
         end = f"data: {json.dumps(delta('', 'stop'))}\n\ndata: [DONE]\n\n".encode()
-        self._reads = iter([token] * tokens + [end, b""])
+        self._reads = iter([*reads, end, b""])
 
     async def read(self) -> bytes:
         return next(self._reads)
 
 
-async def calls_of(tokens: int) -> int:
+async def calls_of(tokens: int, together: int) -> int:
     """Calls of functions, Python's and C's, for a whole reply."""
     made = 0
 
@@ -222,7 +223,7 @@ async def calls_of(tokens: int) -> int:
         nonlocal made
         made += event in ("call", "c_call")
 
-    target = provider(Ready(tokens), "http://model.test/v1")
+    target = provider(Ready(tokens, together), "http://model.test/v1")
     sys.setprofile(note)
     try:
         await ask(target)
@@ -231,9 +232,10 @@ async def calls_of(tokens: int) -> int:
     return made
 
 
-async def test_a_token_costs_few_calls_between_the_socket_and_its_delta():
-    few, many = await calls_of(100), await calls_of(1100)
-    assert (many - few) / 1000 < 75
+@pytest.mark.parametrize(("together", "calls"), [(1, 80), (100, 12)])
+async def test_a_token_costs_few_calls_between_the_socket_and_its_delta(together, calls):
+    few, many = await calls_of(100, together), await calls_of(1100, together)
+    assert (many - few) / 1000 < calls
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────

@@ -159,11 +159,15 @@ BODIES = st.lists(EVENTS | st.binary(max_size=8), max_size=8).map(b"".join) | CH
 )
 
 
-def outcome(reads: list[bytes], *, think_open: bool) -> Reply | tuple[type, str, str]:
+def outcome(
+    reads: list[bytes], *, think_open: bool, learns: bool = True
+) -> Reply | tuple[type, str, str]:
     numbers = itertools.count(1)
     assembler = Assembler(
         1, lambda: f"b{next(numbers)}", think_open=think_open, scrub=Scrubber(KEY)
     )
+    if not learns:
+        assembler._alike._tries = 0
     reader = BodyReader(assembler)
     told: dict[str, str] = {}
     try:
@@ -221,3 +225,32 @@ def test_any_body_is_one_reply_or_one_error_however_it_is_cut(
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_for_long(body: bytes, cuts: set[int], think_open: bool) -> None:
     same_for_any_cut(body, cuts, think_open)
+
+
+TEXTS = st.text(max_size=6) | st.sampled_from(
+    ["word ", '"', "\\", "<think>", "</think>", KEY[:11], KEY[11:], "a", "ab", "abcd", "🙂"]
+)
+LIKE = st.lists(
+    st.tuples(
+        st.sampled_from(["delta", "delta", "delta", "message"]),
+        TEXTS,
+        st.sampled_from([0, 0, 0, 0, 1, None]),
+        st.sampled_from(["", "", "", "stop"]),
+    ),
+    max_size=14,
+)
+
+
+@given(LIKE, st.booleans(), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_chunks_that_are_alike_mean_the_same_when_each_is_decoded(
+    pieces: list[tuple[str, str, int | None, str]], plain: bool, think_open: bool
+) -> None:
+    values = [
+        {"choices": [{"index": index, key: {"content": text}, "finish_reason": finish or None}]}
+        for key, text, index, finish in pieces
+    ]
+    events = [f"data: {json.dumps(value, ensure_ascii=plain)}\n\n" for value in values]
+    body = "".join([*events, "data: [DONE]\n\n", *events[:1]]).encode("utf-8", "surrogatepass")
+    decoded = outcome([body], think_open=think_open, learns=False)
+    assert outcome([body], think_open=think_open) == decoded

@@ -33,7 +33,7 @@ from tests.support.provider_server import SSE, ProviderServer, Request, Scene, d
 from tests.support.rows import make_session, make_task
 from tests.support.runs import House, make_house
 
-TOKEN = "word "
+TOKEN = "0000 "
 READ = 50
 """Tokens that arrive together."""
 
@@ -49,6 +49,8 @@ class Calls:
 
     made: int = 0
     sent: int = 0
+    frames: int = 0
+    """Of text that is not stored yet."""
 
     def __enter__(self) -> Calls:
         sys.setprofile(self._note)
@@ -61,12 +63,12 @@ class Calls:
         self.made += event in ("call", "c_call")
 
 
-def answer_of(tokens: int) -> Scene:
-    piece = f"data: {json.dumps(delta(TOKEN))}\n\n".encode() * READ
+def answer_of(tokens: int, read: int) -> Scene:
+    piece = "".join(f"data: {json.dumps(delta(f'{n:04d} '))}\n\n" for n in range(read)).encode()
 
     async def play(request: Request) -> None:
         await request.head(200, SSE)
-        for _ in range(tokens // READ):
+        for _ in range(tokens // read):
             await request.chunk(piece)
         await request.events(delta("", "stop"), "[DONE]")
         await request.end()
@@ -74,9 +76,11 @@ def answer_of(tokens: int) -> Scene:
     return play
 
 
-async def cost_of_an_answer(house: House, settings: Any, tokens: int, followers: int) -> Calls:
-    """A whole run with one answer of so many tokens, followed by so many."""
-    with serving(ProviderServer(answer=answer_of(tokens))) as server:
+async def cost_of_an_answer(
+    house: House, settings: Any, tokens: int, followers: int, read: int = READ
+) -> Calls:
+    """A whole run with one answer of so many tokens, `read` at a time, followed by so many."""
+    with serving(ProviderServer(answer=answer_of(tokens, read))) as server:
         settings.PILOTHOUSE = replace(
             settings.PILOTHOUSE, llm_base_url=server.url("answer"), llm_model="m"
         )
@@ -86,18 +90,28 @@ async def cost_of_an_answer(house: House, settings: Any, tokens: int, followers:
             with Calls() as calls:
                 source = views._task_source(principal, created.task_id)
                 source = replace(source, heartbeat=3600)  # which would ask for a token
-                readers = [asyncio.create_task(read(follow(source, 0))) for _ in range(followers)]
+                readers = [
+                    asyncio.create_task(received(follow(source, 0))) for _ in range(followers)
+                ]
                 runner.wake(str(created.task_id))
-                received = await asyncio.gather(*readers)
-            calls.sent = max(received)
+                streams = await asyncio.gather(*readers)
+            calls.sent = max(map(len, streams))
+            calls.frames = max(stream.count(b"event: assistant_delta") for stream in streams)
             task = await house.until(created.task_id, "completed", 60)
             assert len(task.final_answer) == len(TOKEN * tokens)
     return calls
 
 
-async def read(chunks: AsyncGenerator[bytes, None]) -> int:
+@pytest.mark.django_db(transaction=True)
+async def test_what_is_read_together_is_one_frame(house: House, settings: Any) -> None:
+    """However many deltas it is: nobody could have shown the first before the last was there."""
+    calls = await cost_of_an_answer(house, settings, tokens=4 * READ, followers=1, read=4 * READ)
+    assert calls.frames == 1
+
+
+async def received(chunks: AsyncGenerator[bytes, None]) -> bytes:
     async with aclosing(chunks):
-        return sum([len(chunk) async for chunk in chunks])
+        return b"".join([chunk async for chunk in chunks])
 
 
 async def compare(house: House, settings: Any, short: int, long: int) -> None:

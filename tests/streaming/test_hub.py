@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -353,6 +355,69 @@ def test_a_hub_that_is_detached_rings_no_more(own: Hub, clock: Clock) -> None:
         assert not seat.bell.rung
         own.live("t", "s", delta(LIVE_RINGS_BURST + 10, "x"))
         assert seat.bell.rung
+
+
+# ── how often runs read on ────────────────────────────────────────────────────────────────────
+
+
+def load(own: Hub, followers: int) -> ExitStack:
+    """So many followers, and all the credit used up; the last delta is still to be rung for."""
+    seats = ExitStack()
+    for _ in range(followers):
+        seats.enter_context(own.listen(Key("task", "t")))
+    for number in range(2 * LIVE_RINGS_BURST // followers + 1):
+        own.live("t", "s", delta(number, "x"))
+    return seats
+
+
+async def test_a_run_reads_on_at_once_while_there_is_little_to_do(own: Hub, clock: Clock) -> None:
+    with own.listen(Key("task", "t")) as seat:
+        for number in range(10):
+            seat.bell.clear()
+            own.live("t", "s", delta(number, "x"))
+            await own.turn("t")
+            assert seat.bell.rung
+    assert not clock.timers
+
+
+async def test_under_load_runs_read_on_together_and_what_they_read_is_shown_at_once(
+    own: Hub, clock: Clock
+) -> None:
+    own.running("other", "s", 0, 0)
+    with load(own, 100), own.listen(Key("task", "t")) as seat:
+        turns = [asyncio.create_task(own.turn(run)) for run in ("t", "other")]
+        await settle()
+        assert not any(turn.done() for turn in turns)
+        clock.pass_time(0.04)
+        await settle()
+        assert all(turn.done() for turn in turns)
+        seat.bell.clear()
+        own.live("t", "s", delta(seat.topic.live["t", "a"].length, "x"))
+        assert seat.bell.rung
+
+
+@pytest.mark.parametrize(("followers", "longest"), [(25, 0.02), (200, 0.04)])
+def test_beats_come_as_often_as_what_moves_in_them_allows(
+    own: Hub, clock: Clock, followers: int, longest: float
+) -> None:
+    """A delta every millisecond: the longest time that a follower was not woken, once it is busy."""
+    rung: list[float] = []
+    with load(own, followers), own.listen(Key("task", "t")) as seat:
+        start = seat.topic.live["t", "a"].length
+        for number in range(start, start + 2000):
+            seat.bell.clear()
+            own.live("t", "s", delta(number, "x"))
+            clock.pass_time(0.001)
+            rung += [clock.now] if seat.bell.rung else []
+    assert max(later - earlier for earlier, later in pairwise(rung[10:])) < longest + 0.003
+
+
+async def test_a_hub_that_is_detached_keeps_no_run_waiting(own: Hub, clock: Clock) -> None:
+    with load(own, 100):
+        turn = asyncio.create_task(own.turn("t"))
+        await settle()
+        own.detach()
+        await turn
 
 
 # ── from the writer's thread ──────────────────────────────────────────────────────────────────
