@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from enum import Enum
+from functools import cache
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression, Field, Model, QuerySet
+from django.db.models.base import ModelState
+
+from tasks.conversions import Convert, from_database, parameters, to_database
+from tasks.driver import change, database, rows
 
 M = TypeVar("M", bound=Model)
-
-Convert = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,28 @@ def key_of(value: Any) -> UUID:
 
 def fetch(sql: str, *params: Any) -> list[tuple[Any, ...]]:
     """The rows of a query, as the driver gives them."""
-    db = _db()
-    with db.cursor() as cursor:
-        cursor.execute(sql, _adapted(db, params))
-        return list(cursor.fetchall())
+    db = database()
+    return rows(db, sql, parameters(db, params))
 
 
 def update(model: type[Model], changes: Mapping[str, Any], where: str, *params: Any) -> int:
     """How many rows were changed. Values may be expressions of the ORM."""
-    db = _db()
+    db = database()
+    columns = _columns(model, db.vendor)
     assignments, values = [], []
     for name, value in changes.items():
-        field = model._meta.get_field(name)
-        assert isinstance(field, Field)
-        text, own = _assigned(db, model, field, value)
-        assignments.append(f"{field.column} = {text}")
-        values += own
+        column, convert = columns[name]
+        if isinstance(value, Sql):
+            assignments.append(f"{column} = {value.text}")
+        elif hasattr(value, "resolve_expression"):
+            text, own = _resolved(db, model, value)
+            assignments.append(f"{column} = {text}")
+            values += own
+        else:
+            assignments.append(f"{column} = %s")
+            values.append(convert(value))
     sql = f"UPDATE {model._meta.db_table} SET {', '.join(assignments)} WHERE {where}"  # noqa: S608
-    with db.cursor() as cursor:
-        cursor.execute(sql, [*values, *_adapted(db, params)])
-        return int(cursor.rowcount)
+    return change(db, sql, [*values, *parameters(db, params)])
 
 
 class Rows(Generic[M]):
@@ -68,49 +70,79 @@ class Rows(Generic[M]):
     def __init__(self, model: type[M], where: str, *, lock: bool = False) -> None:
         fields = model._meta.concrete_fields
         columns = ", ".join(f"{model._meta.db_table}.{field.column}" for field in fields)
-        self._model = model
-        self._names = [field.attname for field in fields]
         self._sql = f"SELECT {columns} FROM {model._meta.db_table} {where}"  # noqa: S608
         self._lock = lock
-        self._conversions: dict[str, list[tuple[int, Convert]]] = {}
+        self._made = Maker(model)
+        self._name = model._meta.verbose_name
+        self._missing: type[Exception] = cast(Any, model).DoesNotExist
 
     def __call__(self, *params: Any) -> list[M]:
-        db = _db()
+        db = database()
         locking = self._lock and db.features.has_select_for_update
-        with db.cursor() as cursor:
-            cursor.execute(
-                f"{self._sql} FOR UPDATE" if locking else self._sql, _adapted(db, params)
-            )
-            found = cursor.fetchall()
-        return [self._row(db, values) for values in found]
+        sql = f"{self._sql} FOR UPDATE" if locking else self._sql
+        return [self._made(db, values) for values in rows(db, sql, parameters(db, params))]
 
     def one(self, *params: Any) -> M | None:
         """The first, if there is any."""
-        return next(iter(self(*params)), None)
+        found = self(*params)
+        return found[0] if found else None
 
     def get(self, *params: Any) -> M:
         """The one that must be there. Raises the model's `DoesNotExist`."""
         row = self.one(*params)
         if row is None:
-            missing: type[Exception] = cast(Any, self._model).DoesNotExist
-            raise missing(f"There is no such {self._model._meta.verbose_name}.")
+            raise self._missing(f"There is no such {self._name}.")
         return row
 
-    def _row(self, db: BaseDatabaseWrapper, values: Sequence[Any]) -> M:
+
+class Maker(Generic[M]):
+    """Makes rows of a model from what the driver gave, all its columns in their order."""
+
+    def __init__(self, model: type[M]) -> None:
+        self._model = model
+        self._fields = model._meta.concrete_fields
+        self._names = [field.attname for field in self._fields]
+        self._conversions: dict[str, list[tuple[int, Convert]]] = {}
+
+    def __call__(self, db: BaseDatabaseWrapper, values: Sequence[Any]) -> M:
+        """As `Model.from_db()` makes one; nobody here listens to the signals that it sends."""
         converted = list(values)
         for position, convert in self._of(db):
             converted[position] = convert(converted[position])
-        return self._model.from_db(db.alias, self._names, converted)
+        row = self._model.__new__(self._model)
+        state = row._state = ModelState()
+        state.adding, state.db = False, db.alias
+        vars(row).update(zip(self._names, converted, strict=True))
+        return row
 
     def _of(self, db: BaseDatabaseWrapper) -> list[tuple[int, Convert]]:
         """The conversions that this database needs, by column."""
-        if db.vendor not in self._conversions:
-            self._conversions[db.vendor] = [
+        found = self._conversions.get(db.vendor)
+        if found is None:
+            found = self._conversions[db.vendor] = [
                 (position, convert)
-                for position, field in enumerate(self._model._meta.concrete_fields)
-                if (convert := _conversion(db, field)) is not None
+                for position, field in enumerate(self._fields)
+                if (convert := from_database(db, field)) is not None
             ]
-        return self._conversions[db.vendor]
+        return found
+
+
+class Beside(Generic[M]):
+    """Rows of a model, called `alias` in the statement, each with further columns beside it."""
+
+    def __init__(self, model: type[M], alias: str, further: str, where: str) -> None:
+        self._count = len(model._meta.concrete_fields)
+        columns = ", ".join(f"{alias}.{field.column}" for field in model._meta.concrete_fields)
+        table = model._meta.db_table
+        self._sql = f"SELECT {columns}, {further} FROM {table} {alias} {where}"  # noqa: S608
+        self._made = Maker(model)
+
+    def __call__(self, *params: Any) -> list[tuple[M, tuple[Any, ...]]]:
+        db, count = database(), self._count
+        return [
+            (self._made(db, values[:count]), values[count:])
+            for values in rows(db, self._sql, parameters(db, params))
+        ]
 
 
 class Insert(Generic[M]):
@@ -118,17 +150,26 @@ class Insert(Generic[M]):
 
     def __init__(self, model: type[M]) -> None:
         self._fields = [field for field in model._meta.concrete_fields if not field.generated]
+        assert not any(getattr(field, "auto_now", False) for field in self._fields)
         columns = ", ".join(str(field.column) for field in self._fields)
         places = ", ".join(["%s"] * len(self._fields))
         self._sql = f"INSERT INTO {model._meta.db_table} ({columns}) VALUES ({places})"  # noqa: S608
+        self._conversions: dict[str, list[tuple[str, Convert]]] = {}
 
     def __call__(self, row: M) -> M:
-        db = _db()
-        values = [field.get_db_prep_save(field.pre_save(row, True), db) for field in self._fields]
-        with db.cursor() as cursor:
-            cursor.execute(self._sql, values)
+        db = database()
+        given = vars(row)
+        change(db, self._sql, [convert(given[name]) for name, convert in self._of(db)])
         row._state.adding, row._state.db = False, db.alias
         return row
+
+    def _of(self, db: BaseDatabaseWrapper) -> list[tuple[str, Convert]]:
+        found = self._conversions.get(db.vendor)
+        if found is None:
+            found = self._conversions[db.vendor] = [
+                (field.attname, to_database(db, field)) for field in self._fields
+            ]
+        return found
 
 
 class Slot(Expression):
@@ -152,54 +193,27 @@ class Prepared:
 
     def __call__(self, *values: Any) -> list[tuple[Any, ...]]:
         """The rows, as the driver gives them."""
-        db = _db()
+        db = database()
         if db.vendor not in self._made:
             sql, params = self._build().query.get_compiler(connection=db).as_sql()
             self._made[db.vendor] = f"{sql} LIMIT %s", list(params)
         sql, params = self._made[db.vendor]
         filled = [values[each.number] if isinstance(each, Slot) else each for each in params]
-        return fetch(sql, *filled, values[-1])
+        return rows(db, sql, parameters(db, (*filled, values[-1])))
 
 
-def _db() -> BaseDatabaseWrapper:
-    return connections[DEFAULT_DB_ALIAS]
+@cache
+def _columns(model: type[Model], vendor: str) -> dict[str, tuple[str, Convert]]:
+    """By a field's name its column, and what makes a value storable."""
+    db = database()
+    assert db.vendor == vendor
+    fields = [field for field in model._meta.concrete_fields if not field.generated]
+    found = {field.attname: (str(field.column), to_database(db, field)) for field in fields}
+    return found | {field.name: found[field.attname] for field in fields}
 
 
-def _adapted(db: BaseDatabaseWrapper, values: Sequence[Any]) -> list[Any]:
-    """Parameters as the driver takes them."""
-    return [_parameter(db, value) for value in values]
-
-
-def _parameter(db: BaseDatabaseWrapper, value: Any) -> Any:
-    if isinstance(value, UUID):
-        return value if db.features.has_native_uuid_field else value.hex
-    if isinstance(value, datetime):
-        return db.ops.adapt_datetimefield_value(value)
-    return str(value) if isinstance(value, Enum) else value
-
-
-def _assigned(
-    db: BaseDatabaseWrapper, model: type[Model], field: Field[Any, Any], value: Any
-) -> tuple[str, list[Any]]:
-    if isinstance(value, Sql):
-        return value.text, []
-    if not hasattr(value, "resolve_expression"):
-        return "%s", [field.get_db_prep_save(value, db)]
+def _resolved(db: BaseDatabaseWrapper, model: type[Model], value: Any) -> tuple[str, list[Any]]:
     query = model._default_manager.all().query
     resolved = value.resolve_expression(query, allow_joins=False, for_save=True)
     sql, params = query.get_compiler(connection=db).compile(resolved)
     return sql, list(params)
-
-
-def _conversion(db: BaseDatabaseWrapper, field: Field[Any, Any]) -> Convert | None:
-    column = field.get_col(field.model._meta.db_table)
-    steps = [*db.ops.get_db_converters(column), *column.get_db_converters(db)]
-    if not steps:
-        return None
-
-    def convert(value: Any) -> Any:
-        for step in steps:
-            value = step(value, column, db)
-        return value
-
-    return convert

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
 from agent.budget import Gauge
 from agent.events import ContextCompacted, ModelCallFinished
+from tasks import driver
 from tasks.conf import Conf, conf
 from tasks.models import ModelUsage, Session, Task
 
@@ -73,7 +73,7 @@ def charge(task: Task, charges: Sequence[Charge]) -> None:
     """Inside a command: add model calls to the task's rows of today."""
     if not charges:
         return
-    db = connections[DEFAULT_DB_ALIAS]
+    db = driver.database()
     today = db.ops.adapt_datefield_value(timezone.localdate())
     keys = [
         Task._meta.pk.get_db_prep_value(task.pk, db),
@@ -81,9 +81,8 @@ def charge(task: Task, charges: Sequence[Charge]) -> None:
         task.created_by_id,
         today,
     ]
-    with db.cursor() as cursor:
-        for each in charges:
-            cursor.execute(_ADD, [*keys, each.model[:200], *_added(each)])
+    for each in charges:
+        driver.change(db, _ADD, [*keys, each.model[:200], *_added(each)])
 
 
 def _added(each: Charge) -> tuple[Any, ...]:

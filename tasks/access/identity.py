@@ -7,30 +7,20 @@ does their work in one hop.
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.contrib.auth import (
-    BACKEND_SESSION_KEY,
-    HASH_SESSION_KEY,
-    SESSION_KEY,
-    get_user_model,
-    load_backend,
-)
-from django.contrib.auth.models import AbstractBaseUser, Group, Permission, User
-from django.contrib.contenttypes.models import ContentType
-from django.contrib.sessions.backends.base import SessionBase
-from django.core.exceptions import BadRequest, SuspiciousOperation, ValidationError
-from django.db import connection
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.core.exceptions import BadRequest, SuspiciousOperation
 from django.http import HttpRequest
 from django.http.multipartparser import MultiPartParserError
 from django.middleware.csrf import CsrfViewMiddleware
-from django.utils.crypto import constant_time_compare
 
 from tasks import quorum
 from tasks.access.principal import SAFE_METHODS, SCOPES, Principal
+from tasks.access.rights import may_resolve
+from tasks.access.signed_in import user_of_session
 from tasks.access.tokens import by_digest, by_id, digest_of, note_use
 from tasks.errors import Forbidden, NotIdentified
 
@@ -67,7 +57,7 @@ def renewed_now(principal: Principal) -> Principal | None:
 def _still_valid(principal: Principal) -> bool:
     if principal.token_id is not None:
         return by_id(principal.token_id) is not None
-    user = _user_of_session(principal.session_key)
+    user = user_of_session(principal.session_key)
     return user is not None and user.pk == principal.user_id
 
 
@@ -78,23 +68,23 @@ def principal_of(user: AbstractBaseUser, **by: Any) -> Principal:
         user_id=user.pk,
         username=user.get_username(),
         is_staff=user.is_staff,
-        decides_everywhere=user.is_superuser or _may_resolve(user.pk),
+        decides_everywhere=user.is_superuser or may_resolve(user.pk),
         decides=quorum.rights_of(user.pk).patterns,
         **by,
     )
 
 
 def _by_token(token: str) -> Principal:
-    row = by_digest(digest_of(token))
-    if row is None:
+    bearer = by_digest(digest_of(token))
+    if bearer is None:
         raise NotIdentified("This token is unknown, expired or revoked.")
+    row = bearer.token
     note_use(row)
-    person = vars(row)
     return Principal(
         user_id=row.user_id,
-        username=person["person_name"],
-        is_staff=bool(person["person_is_staff"]),
-        decides_everywhere=bool(person["person_is_superuser"]) or _may_resolve(row.user_id),
+        username=bearer.username,
+        is_staff=bearer.is_staff,
+        decides_everywhere=bearer.resolves,
         decides=quorum.rights_of(row.user_id).patterns,
         token_id=row.pk,
         token_expires_at=row.expires_at,
@@ -102,59 +92,14 @@ def _by_token(token: str) -> Principal:
     )
 
 
-def _may_resolve(user_id: int) -> bool:
-    """`has_perm("tasks.resolve_approval")` of Django's own backend, in one statement: every request
-    asks."""
-    with connection.cursor() as cursor:
-        cursor.execute(_MAY_RESOLVE, [user_id, user_id])
-        return cursor.fetchone() is not None
-
-
-_MAY_RESOLVE = f"""
-    SELECT 1 FROM {Permission._meta.db_table} permission
-    JOIN {ContentType._meta.db_table} kind ON kind.id = permission.content_type_id
-    WHERE kind.app_label = 'tasks' AND permission.codename = 'resolve_approval' AND (
-        permission.id IN (
-            SELECT permission_id FROM {User.user_permissions.through._meta.db_table}
-            WHERE user_id = %s)
-        OR permission.id IN (
-            SELECT granted.permission_id FROM {Group.permissions.through._meta.db_table} granted
-            JOIN {User.groups.through._meta.db_table} membership
-            ON membership.group_id = granted.group_id
-            WHERE membership.user_id = %s))"""  # noqa: S608 - names of tables
-
-
 def _by_cookie(request: HttpRequest) -> Principal:
     key = request.COOKIES.get(settings.SESSION_COOKIE_NAME)
-    user = _user_of_session(key)
+    user = user_of_session(key)
     if user is None:
         raise NotIdentified
     if request.method not in SAFE_METHODS:
         _check_csrf(request)
     return principal_of(user, session_key=key)
-
-
-def _user_of_session(key: str | None) -> AbstractBaseUser | None:
-    """`django.contrib.auth.get_user` without its writes: no cookie goes back from here."""
-    if not key:
-        return None
-    session: SessionBase = import_module(settings.SESSION_ENGINE).SessionStore(key)
-    path = str(session.get(BACKEND_SESSION_KEY))
-    if path not in settings.AUTHENTICATION_BACKENDS or SESSION_KEY not in session:
-        return None
-    try:
-        user_id = get_user_model()._meta.pk.to_python(session[SESSION_KEY])
-    except ValidationError:
-        return None
-    user: AbstractBaseUser | None = load_backend(path).get_user(user_id)
-    stored = session.get(HASH_SESSION_KEY, "")
-    return user if user is not None and _hash_matches(user, stored) else None
-
-
-def _hash_matches(user: AbstractBaseUser, stored: str) -> bool:
-    """A changed password ends every session; a rotated secret key does not."""
-    accepted = [user.get_session_auth_hash(), *user.get_session_auth_fallback_hash()]
-    return any(constant_time_compare(stored, candidate) for candidate in accepted)
 
 
 class _Csrf(CsrfViewMiddleware):

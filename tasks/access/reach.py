@@ -14,7 +14,6 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.db import connection
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from tasks import quorum
@@ -22,6 +21,7 @@ from tasks.access.identity import principal_of
 from tasks.access.principal import Principal
 from tasks.errors import NotFound
 from tasks.models import Approval, Member, Session, Task, Workspace
+from tasks.statements import Beside
 
 Roles = Collection[str]
 EVERY_ROLE = frozenset(Member.Role)
@@ -206,7 +206,7 @@ def _nobody_else(row: Model) -> bool:
 
 def _find(
     principal: Principal,
-    statement: str,
+    statement: Beside[Row],
     model: type[Row],
     row_id: object,
     roles: Roles,
@@ -214,11 +214,11 @@ def _find(
 ) -> Row:
     """`others` may reach it by another right than a role."""
     what = str(model._meta.verbose_name)
-    key = model._meta.pk.get_db_prep_value(parse_id(row_id, what), connection)
-    for row in model._default_manager.raw(statement, [principal.user_id, key]):
-        judged = vars(row)
-        owns = principal.user_id in (judged["session_owner"], judged["workspace_owner"])
-        if owns or judged["own_role"] in roles or others(row):
+    for row, (session_owner, workspace_owner, role) in statement(
+        principal.user_id, parse_id(row_id, what)
+    ):
+        owns = principal.user_id in (session_owner, workspace_owner)
+        if owns or role in roles or others(row):
             return row
     raise NotFound(what)
 
@@ -226,21 +226,24 @@ def _find(
 _WORKSPACE, _MEMBER = Workspace._meta.db_table, Member._meta.db_table
 _SESSION, _TASK, _APPROVAL = (model._meta.db_table for model in (Session, Task, Approval))
 _ROLE = f"LEFT JOIN {_MEMBER} m ON m.workspace_id = w.id AND m.user_id = %s"
-_JUDGED = "w.owner_id AS workspace_owner, m.role AS own_role"
 _IN_SESSION = f"JOIN {_WORKSPACE} w ON w.id = s.workspace_id {_ROLE}"
-_OWNED = f"s.owner_id AS session_owner, {_JUDGED}"
+_JUDGED = "s.owner_id, w.owner_id, m.role"
 # Only names of tables are put into these texts.
-_ONE_WORKSPACE = f"""
-    SELECT w.*, NULL AS session_owner, {_JUDGED} FROM {_WORKSPACE} w {_ROLE} WHERE w.id = %s"""  # noqa: S608
-_ONE_SESSION = f"""
-    SELECT s.*, {_OWNED} FROM {_SESSION} s {_IN_SESSION} WHERE s.id = %s AND NOT s.hidden"""  # noqa: S608
-_ONE_TASK = f"""
-    SELECT t.*, {_OWNED} FROM {_TASK} t JOIN {_SESSION} s ON s.id = t.session_id {_IN_SESSION}
-    WHERE t.id = %s AND NOT s.hidden"""  # noqa: S608
-_ONE_APPROVAL = f"""
-    SELECT a.*, {_OWNED} FROM {_APPROVAL} a JOIN {_TASK} t ON t.id = a.task_id
-    JOIN {_SESSION} s ON s.id = t.session_id {_IN_SESSION}
-    WHERE a.id = %s AND NOT s.hidden"""  # noqa: S608
+_ONE_WORKSPACE = Beside(Workspace, "w", "NULL, w.owner_id, m.role", f"{_ROLE} WHERE w.id = %s")
+_ONE_SESSION = Beside(Session, "s", _JUDGED, f"{_IN_SESSION} WHERE s.id = %s AND NOT s.hidden")
+_ONE_TASK = Beside(
+    Task,
+    "t",
+    _JUDGED,
+    f"JOIN {_SESSION} s ON s.id = t.session_id {_IN_SESSION} WHERE t.id = %s AND NOT s.hidden",
+)
+_ONE_APPROVAL = Beside(
+    Approval,
+    "a",
+    _JUDGED,
+    f"""JOIN {_TASK} t ON t.id = a.task_id JOIN {_SESSION} s ON s.id = t.session_id {_IN_SESSION}
+    WHERE a.id = %s AND NOT s.hidden""",
+)
 
 # The words of the index `task_open`: with parameters in their place SQLite would not use it.
 _STATUSES = "('queued', 'running', 'waiting_approval')"

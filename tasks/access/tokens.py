@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,39 +20,59 @@ from django.utils import timezone
 
 from tasks import audit
 from tasks.access.principal import SCOPES
+from tasks.access.rights import MAY_RESOLVE
 from tasks.errors import Invalid
 from tasks.models import ApiToken
+from tasks.statements import Beside
 
 PREFIX = "ph_"
 RANDOM_BYTES = 32
 TOKEN_USED_EVERY = timedelta(minutes=1)
 """How exact `last_used_at` is."""
 
-# Written out: building this statement anew costs the ORM more than executing it.
-_FIND = f"""
-    SELECT token.*, person.username AS person_name, person.is_staff AS person_is_staff,
-           person.is_superuser AS person_is_superuser
-    FROM {ApiToken._meta.db_table} token
-    JOIN {User._meta.db_table} person ON person.id = token.user_id
-    WHERE person.is_active AND token.revoked_at IS NULL AND token."""  # noqa: S608 - names of tables
+
+@dataclass(frozen=True, kw_only=True)
+class Bearer:
+    """A good token and whose it is."""
+
+    token: ApiToken
+    username: str
+    is_staff: bool
+    resolves: bool
+    """They hold the permission `tasks.resolve_approval`."""
 
 
-def by_digest(digest: str) -> ApiToken | None:
-    """A good token, with its user's `person_name`, `person_is_staff` and `person_is_superuser`.
-
-    None when it is unknown, expired or revoked, or its user deactivated.
-    """
-    return _good(ApiToken.objects.raw(f"{_FIND}digest = %s", [digest]))
-
-
-def by_id(token_id: int) -> ApiToken | None:
-    return _good(ApiToken.objects.raw(f"{_FIND}id = %s", [token_id]))
+def _find(column: str) -> Beside[ApiToken]:
+    return Beside(
+        ApiToken,
+        "token",
+        f"person.username, person.is_staff, person.is_superuser OR {MAY_RESOLVE}",
+        f"""JOIN {User._meta.db_table} person ON person.id = token.user_id
+        WHERE person.is_active AND token.revoked_at IS NULL AND token.{column} = %s""",
+    )
 
 
-def _good(found: Iterable[ApiToken]) -> ApiToken | None:
-    for row in found:
-        if row.expires_at is None or row.expires_at > timezone.now():
-            return row
+_by_digest, _by_id = _find("digest"), _find("id")
+
+
+def by_digest(digest: str) -> Bearer | None:
+    """None when the token is unknown, expired or revoked, or its user deactivated."""
+    return _good(_by_digest(digest))
+
+
+def by_id(token_id: int) -> Bearer | None:
+    return _good(_by_id(token_id))
+
+
+def _good(found: Iterable[tuple[ApiToken, tuple[Any, ...]]]) -> Bearer | None:
+    for token, (username, is_staff, resolves) in found:
+        if token.expires_at is None or token.expires_at > timezone.now():
+            return Bearer(
+                token=token,
+                username=username,
+                is_staff=bool(is_staff),
+                resolves=bool(resolves),
+            )
     return None
 
 

@@ -20,14 +20,15 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
 from agent.events import StoredEvent
+from tasks import driver
 from tasks.canonical import canonical_json
 from tasks.conf import conf
+from tasks.conversions import moment
 from tasks.events.rows import Row, aware, key_of, text_of
 from tasks.events.wire import frame, wire_time
 from tasks.hub import hub
@@ -86,6 +87,7 @@ _INSERT = """
         (task_id, session_id, sequence, position, type, payload, created_at, hash)
     VALUES """
 _INSERT_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s)"
+_RUNNING = str(Task.Status.RUNNING)
 _MOVE_HEAD = "UPDATE tasks_task SET last_hash = %s, last_event_at = %s WHERE id = %s"
 
 
@@ -102,16 +104,15 @@ def append(
     `changes` are fields of `Task` (expressions allowed), but never its status: that moves through
     `tasks.lifecycle.move()`, at the end of a run after the append. Raises `Task.DoesNotExist`.
     """
-    db = connections[DEFAULT_DB_ALIAS]
+    db = driver.database()
     _check_call(db, events, changes or {})
-    with db.cursor() as cursor:
-        head = _claim_sequences(cursor, key_of(db, task_id), len(events), fence)
-        created_at = _now(head.time)
-        time = db.ops.adapt_datetimefield_value(created_at)
-        last_position = _claim_positions(cursor, head, len(events), time)
-        rows = _chained(head, events, last_position - len(events), created_at)
-        _insert(cursor, head, rows, time)
-        _move_head(cursor, head, rows, time, changes or {})
+    head = _claim_sequences(db, key_of(db, task_id), len(events), fence)
+    created_at = _now(head.time)
+    time = moment(db, created_at)
+    last_position = _claim_positions(db, head, len(events), time)
+    rows = _chained(head, events, last_position - len(events), created_at)
+    _insert(db, head, rows, time)
+    _move_head(db, head, rows, time, changes or {})
     return _published(rows)
 
 
@@ -120,7 +121,7 @@ def begin(task: Task, event: StoredEvent) -> Appended:
 
     Sets the fields of the new row that belong to the log.
     """
-    db = connections[DEFAULT_DB_ALIAS]
+    db = driver.database()
     _check_call(db, [event], {})
     head = _Head(
         task_key=key_of(db, task.pk),
@@ -130,11 +131,10 @@ def begin(task: Task, event: StoredEvent) -> Appended:
         time=None,
     )
     created_at = _now(None)
-    time = db.ops.adapt_datetimefield_value(created_at)
-    with db.cursor() as cursor:
-        position = _claim_positions(cursor, head, 1, time)
-        rows = _chained(head, [event], position - 1, created_at)
-        _insert(cursor, head, rows, time)
+    time = moment(db, created_at)
+    position = _claim_positions(db, head, 1, time)
+    rows = _chained(head, [event], position - 1, created_at)
+    _insert(db, head, rows, time)
     task.last_sequence, task.last_hash, task.last_event_at = 1, rows[0].hash, created_at
     task.first_position = position
     return _published(rows)
@@ -163,18 +163,17 @@ def _check_call(
         raise ValueError(f"append() does not change {', '.join(forbidden)} on request.")
 
 
-def _claim_sequences(cursor: CursorWrapper, key: Any, count: int, fence: int | None) -> _Head:
+def _claim_sequences(db: BaseDatabaseWrapper, key: Any, count: int, fence: int | None) -> _Head:
     """Take the next numbers. From here on the row is locked: appends to a task queue up here."""
     if fence is None:
-        cursor.execute(_CLAIM_SEQUENCES, [count, key])
+        found = driver.rows(db, _CLAIM_SEQUENCES, [count, key])
     else:
-        cursor.execute(_CLAIM_UNDER_FENCE, [count, key, fence, str(Task.Status.RUNNING)])
-    found = cursor.fetchone()
-    if found is None and fence is not None:
+        found = driver.rows(db, _CLAIM_UNDER_FENCE, [count, key, fence, _RUNNING])
+    if not found and fence is not None:
         raise FenceLost(text_of(key), fence)
-    if found is None:
+    if not found:
         raise Task.DoesNotExist(f"There is no task {text_of(key)}.")
-    last_sequence, last_hash, last_event_at, session_key = found
+    last_sequence, last_hash, last_event_at, session_key = found[0]
     return _Head(
         task_key=key,
         session_key=session_key,
@@ -184,10 +183,10 @@ def _claim_sequences(cursor: CursorWrapper, key: Any, count: int, fence: int | N
     )
 
 
-def _claim_positions(cursor: CursorWrapper, head: _Head, count: int, time: Any) -> int:
+def _claim_positions(db: BaseDatabaseWrapper, head: _Head, count: int, time: Any) -> int:
     """Always after the task row, so that two appends never wait for each other crosswise."""
-    cursor.execute(_CLAIM_POSITIONS, [count, time, head.session_key])
-    return int(cursor.fetchone()[0])
+    ((last,),) = driver.rows(db, _CLAIM_POSITIONS, [count, time, head.session_key])
+    return int(last)
 
 
 def _now(earlier: datetime | None) -> datetime:
@@ -229,17 +228,21 @@ def _fields(event: StoredEvent) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
 
 
-def _insert(cursor: CursorWrapper, head: _Head, rows: Sequence[Row], time: Any) -> None:
+def _insert(db: BaseDatabaseWrapper, head: _Head, rows: Sequence[Row], time: Any) -> None:
     """One statement for all rows: `executemany` costs a round trip more on PostgreSQL."""
     values: list[Any] = []
     for row in rows:
         values += (head.task_key, head.session_key, row.sequence, row.position)
         values += (row.type, row.payload, time, row.hash)
-    cursor.execute(_INSERT + ", ".join([_INSERT_ROW] * len(rows)), values)
+    driver.change(db, _INSERT + ", ".join([_INSERT_ROW] * len(rows)), values)
 
 
 def _move_head(
-    cursor: CursorWrapper, head: _Head, rows: Sequence[Row], time: Any, changes: Mapping[str, Any]
+    db: BaseDatabaseWrapper,
+    head: _Head,
+    rows: Sequence[Row],
+    time: Any,
+    changes: Mapping[str, Any],
 ) -> None:
     """The fence held when the numbers were taken, and the row is locked since then."""
     first, last = rows[0], rows[-1]
@@ -248,7 +251,7 @@ def _move_head(
         end = {"last_hash": last.hash, "last_event_at": last.created_at}
         update(Task, {**end, **place, **changes}, "id = %s", head.task_key)
     else:
-        cursor.execute(_MOVE_HEAD, [last.hash, time, head.task_key])
+        driver.change(db, _MOVE_HEAD, [last.hash, time, head.task_key])
 
 
 def _published(rows: Sequence[Row]) -> Appended:

@@ -6,9 +6,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections
-
 from agent.events import StoredEvent, from_payload
+from tasks import driver
 from tasks.events.rows import Row, aware, key_of, text_of
 from tasks.models import TaskEvent
 
@@ -20,10 +19,9 @@ _PAGE = f"""
 
 def page(task_id: str | uuid.UUID, after: int = 0, limit: int = 200) -> list[Row]:
     """The task's next events behind sequence `after`."""
-    db = connections[DEFAULT_DB_ALIAS]
-    with db.cursor() as cursor:
-        cursor.execute(_PAGE, [key_of(db, task_id), after, limit])
-        return [row_of(values) for values in cursor.fetchall()]
+    db = driver.database()
+    found = driver.rows(db, _PAGE, [key_of(db, task_id), after, limit])
+    return [row_of(values) for values in found]
 
 
 def page_session(

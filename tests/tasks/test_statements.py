@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 from typing import Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
 from django.db.models import DateTimeField, F, Model
 
 from tasks.models import ModelProfile, PolicyRule, Task, Workspace
-from tasks.statements import Insert, Prepared, Rows, Slot, Sql, fetch, key_of, update
+from tasks.statements import Beside, Insert, Prepared, Rows, Slot, Sql, fetch, key_of, update
+from tests.support.counting import counted
 from tests.support.people import make_approval
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
@@ -103,6 +108,65 @@ def test_a_prepared_query_is_given_other_values_each_time() -> None:
         [tasks[0].pk, tasks[1].pk],
         [],
     ]
+
+
+def test_a_row_stands_beside_further_columns() -> None:
+    task = make_task()
+    with_owner = Beside(
+        Task,
+        "t",
+        "s.owner_id, NULL",
+        "JOIN tasks_session s ON s.id = t.session_id WHERE t.id = %s",
+    )
+    ((row, further),) = with_owner(task.pk)
+    assert fields(row) == fields(Task.objects.get(pk=task.pk))
+    assert further == (task.session.owner_id, None)
+
+
+def test_who_watches_sees_every_statement() -> None:
+    make_workspace(name="desk")
+    with counted() as work:
+        fetch("SELECT name FROM tasks_workspace WHERE name = %s AND name <> '100%%'", "desk")
+        update(Workspace, {"name": "attic"}, "name = %s", "desk")
+    ours = [text.split()[0] for text in work.sql if "tasks_workspace" in text]
+    assert ours == ["SELECT", "UPDATE"]
+    assert Workspace.objects.get().name == "attic"
+
+
+def test_what_the_database_refuses_is_an_error_of_django() -> None:
+    make_workspace(name="desk", root="/one")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        update(Workspace, {"name": None}, "name = %s", "desk")
+    unknown = OperationalError if connection.vendor == "sqlite" else ProgrammingError
+    with pytest.raises(unknown), transaction.atomic():
+        fetch("SELECT nothing FROM nowhere")
+    transaction.set_rollback(True)
+    with pytest.raises(transaction.TransactionManagementError):
+        fetch("SELECT 1")
+    transaction.set_rollback(False)
+
+
+async def test_the_event_loop_asks_no_database() -> None:
+    with pytest.raises(SynchronousOnlyOperation):
+        fetch("SELECT 1")
+
+
+@pytest.mark.only_sqlite
+def test_a_statement_is_one_call_of_the_driver() -> None:
+    """Django's cursor takes more than forty."""
+    fetch("SELECT name FROM tasks_workspace WHERE name = %s", "desk")
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        fetch("SELECT name FROM tasks_workspace WHERE name = %s", "desk")
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 20, calls
 
 
 def test_values_are_parameters() -> None:
