@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils import timezone
 
 from agent.events import ErrorInfo, StoredEvent, TaskRecovered, TaskStarted
@@ -24,6 +25,10 @@ from tasks.writer import writer
 MAX_RECOVERIES = 3
 """So many in a row without a finished model or tool call, and the task fails."""
 PROGRESS_TYPES = ("model_call_finished", "tool_call_finished")
+_ANSWERED = Q(type="approval_resolved", payload__contains='"kind":"unknown_effect"') & ~Q(
+    payload__contains='"resolved_by":null'
+)
+"""A person decided what became of an effect: as often as they want it tried again, it is."""
 _WHY_CONTINUED = "The process that ran it was stopped in good order."
 _WHY_RECOVERED = "The process that ran it stopped, or did not say for too long that it lives."
 _NOT_BEGUN = ErrorInfo(
@@ -152,7 +157,7 @@ def _recoveries(task: Task) -> int:
     """Recoveries since something was last achieved. A server that stopped in good order left no
     name, and its takeover says nothing about the task."""
     rows = TaskEvent.objects.filter(task_id=task.pk)
-    achieved = rows.filter(type__in=PROGRESS_TYPES).order_by("-sequence").first()
+    achieved = rows.filter(Q(type__in=PROGRESS_TYPES) | _ANSWERED).order_by("-sequence").first()
     since = achieved.sequence if achieved else 0
     crashes = rows.filter(type="task_recovered", sequence__gt=since)
     return crashes.exclude(payload__contains='"previous_worker":null').count()

@@ -25,7 +25,7 @@ export function headOf(card, open) {
       "header",
       { class: "appr__h" },
       h("p", { class: "appr__eye" }, glyph(eye.icon), eye.text),
-      h("p", { class: open ? "appr__left" : "appr__left muted" }, timeOf(approval, open), open && approval.expires_at && card.ctx.canDecide ? moreTime(card) : null),
+      h("p", { class: open ? "appr__left" : "appr__left muted" }, timeOf(approval, open), open && approval.expires_at && mayDecide(card) ? moreTime(card) : null),
       h("h3", { id: `appr-t-${approval.id}` }, card.phase === "unsent" ? t("Your decision did not reach the server") : decisionTitle(approval)),
       h("p", { class: "appr__why" }, whyOf(card, open)),
     ),
@@ -72,7 +72,7 @@ function openEyebrow({ kind, replaces }) {
 
 function whyOf({ approval, phase, refusal }, open) {
   if (open && phase === "unsent") return t("Nothing was decided. Pressing again is safe: a decision counts once.");
-  if (open && phase === "refused") return refusal.message;
+  if (open && phase === "refused") return refusalWords(refusal);
   if (open) return openWhy(approval);
   const who = approval.resolved_by ?? t("Somebody");
   if (approval.lost) return lostWhy(approval, who);
@@ -152,22 +152,48 @@ export function shortDigest(digest) {
 // ── evidence and buttons: one part, so that the bar sticks only while the evidence is on screen ──
 
 export function footOf(card) {
-  const { approval, edit, shown, ctx } = card;
-  if (card.question) return h("div", { class: "appr__body" }, ctx.canDecide ? card.question.node : null, doOf(card));
+  const { approval, edit, shown } = card;
+  if (card.question) return h("div", { class: "appr__body" }, mayApprove(card) ? card.question.node : null, doOf(card));
   const diff = shown?.diff ?? approval.diff;
   return h(
     "div",
     { class: "appr__body" },
     diff ? evidence(card, diff) : h("div", { class: "appr__sec" }, h("h4", {}, t("Arguments")), argumentsView(card.edited ?? approval.arguments)),
-    edit && ctx.canDecide ? editSection(card) : null,
-    ctx.canDecide && card.scope ? card.scope.node : null,
-    ctx.canDecide ? commentOf(card) : null,
+    edit && mayApprove(card) ? editSection(card) : null,
+    mayDecide(card) && card.scope ? card.scope.node : null,
+    mayDecide(card) ? commentOf(card) : null,
     doOf(card),
   );
 }
 
+function mayDecide({ rights, ctx }) {
+  return rights ? rights.can_decide : ctx.canDecide;
+}
+
+function mayApprove(card) {
+  return mayDecide(card) && card.rights?.can_approve !== false;
+}
+
+/** Who has to say yes, where the reader may only say no. */
+function whoApproves({ demands }) {
+  if (demands?.group) return t("Only members of the group {group} approve this. You may reject it.", { group: demands.group });
+  if (demands?.another_person) return t("You asked for this task: somebody else has to approve it. You may reject it.");
+  return t("You may reject this; somebody else has to approve it.");
+}
+
+function refusalWords({ code, message, details }) {
+  if (code === "not_an_approver" && details.group) return t("Only members of the group {group} approve this.", { group: details.group });
+  return (
+    {
+      not_an_approver: t("Only the workspace’s owner and its approvers decide for all of it. Choose less."),
+      own_request: t("You asked for this task: somebody else has to approve it."),
+      cannot_run: t("This call cannot run any more. Reject it."),
+    }[code] ?? message
+  );
+}
+
 function doOf(card) {
-  if (card.ctx.canDecide) return (card.foot = buttonsOf(card));
+  if (mayDecide(card)) return (card.foot = buttonsOf(card));
   return h("footer", { class: "appr__do" }, h("p", { class: "hint" }, t("Somebody with the right to decide has to answer.")));
 }
 
@@ -205,7 +231,7 @@ function commentOf({ comment }) {
 
 function buttonsOf(card) {
   const { approval } = card;
-  const buttons = { unknown_effect: unknownButtons, limit: limitButtons, question: questionButtons }[approval.kind] ?? callButtons;
+  const buttons = mayApprove(card) ? ({ unknown_effect: unknownButtons, limit: limitButtons, question: questionButtons }[approval.kind] ?? callButtons) : noButtons;
   return h(
     "footer",
     { class: "appr__do" },
@@ -223,15 +249,18 @@ function key(letter) {
 }
 
 function act(label, kind, letter, card, decision, more) {
-  const props = { type: "button", class: `btn ${kind}`, "aria-keyshortcuts": letter, disabled: card.busy, onclick: () => card.decide(decision, more) };
+  const props = { type: "button", class: `btn ${kind}`, "aria-keyshortcuts": letter, disabled: card.busy || card.learning, onclick: () => card.decide(decision, more) };
   return h("button", props, label, letter ? [" ", key(letter)] : null);
 }
 
 function callButtons(card) {
-  if (card.approval.can_approve === false) return [h("p", { class: "hint" }, t("You may reject this; somebody else has to approve it.")), act(t("Reject"), "btn--no", "r", card, "reject")];
   const scope = card.scope?.value() ?? "once";
   const label = card.phase === "edited" ? t("Preview the edited call") : approveWord(scope, card.phase === "previewed");
   return [act(label, "btn--go", "a", card, "approve"), act(rejectWord(scope), "btn--no", "r", card, "reject")];
+}
+
+function noButtons(card) {
+  return [h("p", { class: "hint" }, whoApproves(card.rights)), act(t("Reject"), "btn--no", "r", card, "reject")];
 }
 
 function unknownButtons(card) {

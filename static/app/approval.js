@@ -1,6 +1,6 @@
 // One decision: the evidence first, then the buttons. A decision counts once; whatever the answer, the card says
 // what happened and what did not.
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { bodyOf, footOf, headOf, refreshFoot } from "./approval-parts.js";
 import { h, replace } from "./dom.js";
 import { editForm } from "./edit.js";
@@ -10,12 +10,14 @@ import { clock, time, t } from "./text.js";
 
 const TOO_EARLY_MS = 400; // a key that was meant for something else
 
-/** {node, update(approval), end()}. `ctx`: {canDecide, announce, onDecided(approval, node), level}. */
+/** {node, update(approval), end()}. What the reader may do is in an approval of the API; one of the log is asked about
+ *  where `canDecide` says that it may be theirs to answer. `ctx`: {canDecide, announce, onDecided(approval, node), level}. */
 export function approvalCard(first, ctx) {
   const node = h("section", { class: "appr", id: `approval-${first.id}`, tabindex: "-1", "aria-labelledby": `appr-t-${first.id}` });
   const card = { node, ctx, approval: first, phase: "asked", born: performance.now(), edit: null, edited: null, shown: null, spoken: new Set() };
   card.comment = h("input", { id: `appr-c-${first.id}`, class: "appr__comment", autocomplete: "off", maxlength: "10000", placeholder: t("For example: keep last year’s figures as a footnote") });
-  card.scope = scopeChoice(first, () => refreshFoot(card));
+  card.rights = rightsIn(first);
+  card.scope = reachFor(card);
   card.decide = (decision, more) => decide(card, decision, more);
   card.preview = () => preview(card);
   card.snooze = () => snooze(card);
@@ -23,17 +25,42 @@ export function approvalCard(first, ctx) {
   if (first.kind === "call" && first.arguments) {
     card.edit = editForm(first.arguments, { onEdit: (dirty) => edited(card, dirty), onPreview: card.preview });
   }
+  if (!card.rights && ctx.canDecide && first.status === "pending") learn(card);
   draw(card);
   const ticking = setInterval(() => tick(card), 1000);
   return {
     node,
     update: (approval) => {
       card.approval = approval;
+      card.rights = rightsIn(approval) ?? card.rights;
       draw(card);
     },
     end: () => clearInterval(ticking),
     press: (key) => press(card, key),
   };
+}
+
+/** {can_decide, can_approve, allowed_scopes, demands} as the server judges it; null: it has not said. */
+function rightsIn({ can_decide, can_approve, allowed_scopes, demands }) {
+  return can_approve === undefined ? null : { can_decide, can_approve, allowed_scopes, demands };
+}
+
+function reachFor(card) {
+  const { approval, rights } = card;
+  return scopeChoice({ ...approval, scopes: rights?.allowed_scopes ?? approval.scopes }, () => refreshFoot(card), approval.scopes);
+}
+
+/** Until it is known what the reader may do, nothing can be pressed. */
+async function learn(card) {
+  card.learning = true;
+  try {
+    card.rights = rightsIn(await get(`/api/approvals/${card.approval.id}`));
+    card.scope = reachFor(card);
+  } catch {
+    // offline, perhaps: the server judges the answer anyway
+  }
+  card.learning = false;
+  draw(card);
 }
 
 function draw(card) {
@@ -73,7 +100,7 @@ async function preview(card) {
 }
 
 async function decide(card, decision, { answer } = {}) {
-  if (card.busy || card.approval.status !== "pending") return undefined;
+  if (card.busy || card.learning || card.approval.status !== "pending") return undefined;
   if (decision === "approve" && card.phase === "edited") return preview(card);
   const said = card.question?.read() ?? "";
   if (decision === "approve" && card.question && !said) return card.question.missing();

@@ -2,15 +2,17 @@
 import { h, say } from "./dom.js";
 import { t } from "./text.js";
 
-/** {node, value(), show(standing)}; `onChange` when another reach is chosen. Null where only "once" is offered. */
-export function scopeChoice(approval, onChange) {
+/** {node, value(), show(standing)}; `onChange` when another reach is chosen. Null where only "once" is offered. `all`:
+ *  what is offered to those who may choose everything. */
+export function scopeChoice(approval, onChange, all = approval.scopes) {
   const offered = approval.scopes ?? ["once"];
   if (offered.length < 2 || !approval.standing) return null;
+  const withheld = all.includes("always") && !offered.includes("always");
   const name = `scope-${approval.id}`;
   const radios = offered.map((scope) => h("input", { type: "radio", name, value: scope, checked: scope === "once" }));
   const labels = radios.map((radio) => h("label", {}, radio, reachWord(radio.value)));
   const hint = h("p", { class: "hint", "aria-live": "polite" });
-  const node = h("div", { class: "appr__scope" }, h("fieldset", { class: "segs" }, h("legend", { class: "sr" }, t("How far does your answer reach?")), labels), hint);
+  const node = h("div", { class: "appr__scope" }, h("fieldset", { class: "segs" }, h("legend", { class: "sr" }, t("How far does your answer reach?")), labels), hint, withheld ? h("p", { class: "hint" }, t("The workspace’s owner and its approvers may answer for always.")) : null);
   let standing = approval.standing;
 
   const value = () => radios.find((radio) => radio.checked).value;

@@ -8,6 +8,7 @@ same.
 
 from __future__ import annotations
 
+from tasks.access.deciding import Part, parts_in
 from tasks.access.identity import identify, identify_now, principal_of, renewed, renewed_now
 from tasks.access.principal import SAFE_METHODS, SCOPES, Principal
 from tasks.access.reach import (
@@ -50,6 +51,7 @@ __all__ = [
     "SCOPES",
     "TOKEN_USED_EVERY",
     "WRITERS",
+    "Part",
     "Principal",
     "Roles",
     "decidable_approval",
@@ -69,6 +71,7 @@ __all__ = [
     "open_tasks",
     "parse_id",
     "parts",
+    "parts_in",
     "principal_of",
     "renewed",
     "renewed_now",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.db.models import QuerySet
@@ -12,13 +10,14 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, decisions, quorum
-from tasks.access import APPROVERS, Principal
+from tasks import access, decisions
+from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.edge import Identity, who
 from tasks.api.errors import body_of
 from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit
 from tasks.api.schemas import (
+    ApprovalForYou,
     ApprovalList,
     ApprovalOut,
     BatchIn,
@@ -36,7 +35,6 @@ from tasks.api.schemas import (
 from tasks.approvals import Reply
 from tasks.errors import ServiceError
 from tasks.models import Approval
-from tasks.quorum import Rights
 
 router = Router(tags=["approvals"])
 decides = Identity("approve")
@@ -76,26 +74,10 @@ async def list_approvals(
     items, following = await sync_to_async(paging.page)(
         rows, "created_at", cursor, limit, principal
     )
-    decidable = await sync_to_async(_decidable)(principal, items)
-    rights = Rights(user_id=principal.user_id, patterns=principal.decides)
+    mine = await sync_to_async(access.parts_in)(principal, items)
     return ApprovalList(
-        items=[
-            InboxItem.with_place(
-                row,
-                can_decide=row.pk in decidable,
-                can_approve=row.pk in decidable and quorum.refusal(row, rights) is None,
-            )
-            for row in items
-        ],
-        next=following,
+        items=[InboxItem.with_place(row, mine[row.pk]) for row in items], next=following
     )
-
-
-def _decidable(principal: Principal, rows: Sequence[Approval]) -> set[UUID]:
-    if "approve" not in principal.scopes:
-        return set()
-    mine = access.visible_approvals(principal, APPROVERS)
-    return set(mine.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True))
 
 
 @router.post("/resolve", auth=decides, response=answers(202, BatchOut, 404))
@@ -115,13 +97,15 @@ async def resolve_many(request: HttpRequest, payload: BatchIn) -> Status[Any]:
     return Status(202, BatchOut(results=results))
 
 
-@router.get("/{approval_id}", response=answers(200, ApprovalOut, 404))
-async def read_approval(request: HttpRequest, approval_id: str) -> ApprovalOut:
+@router.get("/{approval_id}", response=answers(200, ApprovalForYou, 404))
+async def read_approval(request: HttpRequest, approval_id: str) -> ApprovalForYou:
+    """The question, and what you may do about it."""
     return await sync_to_async(_card)(who(request), approval_id)
 
 
-def _card(principal: Principal, approval_id: str) -> ApprovalOut:
-    return ApprovalOut.of(access.find_approval(principal, approval_id))
+def _card(principal: Principal, approval_id: str) -> ApprovalForYou:
+    approval = access.find_approval(principal, approval_id)
+    return ApprovalForYou.to(approval, access.parts_in(principal, [approval])[approval.pk])
 
 
 @router.post("/{approval_id}/resolve", auth=decides, response=answers(202, ResolvedOut, 404, 409))

@@ -50,9 +50,11 @@ def decide(request: HttpRequest, signed: str) -> HttpResponse:
     try:
         async_to_sync(decisions.resolve)(approval.pk, reader.user_id, reply_of(request))
     except ServiceError as refusal:
-        return _page(request, approval, refusal.message, status=refusal.status)
+        return _page(request, approval, _words(refusal), status=refusal.status)
     except WriterUnavailable:
-        return _page(request, approval, "Nothing was decided. Try again in a moment.", status=503)
+        return _page(
+            request, approval, say("Nothing was decided. Try again in a moment."), status=503
+        )
     return _page(request, approval)
 
 
@@ -94,8 +96,26 @@ def _page(
         "arguments": json.dumps(now.arguments, indent=2, ensure_ascii=False),
         "open": now.status == Approval.Status.PENDING,
         "refused": refused,
-        "only_reject": refusal.message if refusal is not None else "",
+        "only_reject": _words(refusal) if refusal is not None else "",
         "voted": any(vote["user_id"] == reader.user_id for vote in now.votes),
         "successor": now.replaced_by_id,
     }
     return render(request, "app/decide.html", context, status=status)
+
+
+def _words(refusal: ServiceError) -> str:
+    """In the reader's language, as the scripts say it."""
+    details = refusal.details or {}
+    match refusal.code:
+        case "not_an_approver" if "group" in details:
+            return say("Only members of the group {group} approve this.", group=details["group"])
+        case "own_request":
+            return say("You asked for this task: somebody else has to approve it.")
+        case "expired":
+            return say("Nobody answered in time, so it counts as rejected.")
+        case "already_resolved":
+            return say("It was decided before your answer.")
+        case "stale":
+            return say("The target changed after you were asked.")
+        case _:
+            return refusal.message

@@ -120,7 +120,8 @@ def test_approved_call_is_recorded_with_who_and_when(alice: Client, house: House
     card = response.json()["approval"]
     assert (card["status"], card["resolved_by"], card["comment"]) == ("approved", "alice", "go on")
     assert card["resolved_at"]
-    assert card == alice.get(f"/api/approvals/{house.approval.id}").json()
+    read = alice.get(f"/api/approvals/{house.approval.id}").json()
+    assert card.items() <= read.items()
     assert not (Path(house.workspace.root) / "a.txt").exists()
 
 

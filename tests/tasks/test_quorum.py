@@ -157,6 +157,9 @@ def test_who_asked_does_not_approve_but_may_reject(house: House, settings: Any) 
     assert code(resolve(house.alice, house.approval)) == (409, "own_request")
     [item] = Client(headers=bearer(house.alice)).get("/api/approvals").json()["items"]
     assert (item["can_decide"], item["can_approve"]) == (True, False)
+    read = Client(headers=bearer(house.alice)).get(f"/api/approvals/{house.approval.pk}").json()
+    assert (read["can_decide"], read["can_approve"]) == (True, False)
+    assert read["demands"] == {"group": None, "another_person": True, "votes": 1}
     assert resolve(house.alice, house.approval, "reject").status_code == 202
 
 

@@ -147,6 +147,28 @@ def test_the_inbox_says_where_a_question_comes_from_and_who_may_answer(
     assert item["can_decide"] is may
 
 
+@pytest.mark.parametrize(
+    ("who", "allowed"),
+    [
+        ("alice", ["once", "task", "session", "always"]),
+        ("dora", ["once", "task", "session", "always"]),
+        ("bob", ["once", "task", "session"]),
+        ("vera", []),
+    ],
+)
+def test_whoever_only_owns_the_session_is_not_offered_always(
+    house: House, who: str, allowed: list[str]
+) -> None:
+    scopes = ["once", "task", "session", "always"]
+    Session.objects.filter(pk=house.session.pk).update(owner=house.bob)
+    Approval.objects.filter(pk=house.approval.pk).update(owner=house.bob, scopes=scopes)
+    client = Client(headers=bearer(getattr(house, who)))
+    [item] = client.get("/api/approvals").json()["items"]
+    for card in (item, client.get(f"/api/approvals/{house.approval.pk}").json()):
+        assert (card["scopes"], card["allowed_scopes"]) == (scopes, allowed)
+        assert card["can_approve"] is bool(allowed)
+
+
 # ── history as HTML ───────────────────────────────────────────────────────────────────────────
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
-from tasks import runner
+from agent.events import ApprovalResolved, TaskRecovered
+from tasks import events, runner, starting
 from tasks.models import Task
 from tasks.runner import runnable
 from tasks.starting import may_begin
@@ -43,3 +46,22 @@ def test_the_query_finds_exactly_what_may_be_begun(
     found = Task.objects.filter(runnable(), pk=task.pk, status__in=Task.OPEN).exists()
     assert found == (may_begin(task, "me:1") is not None)
     assert found == (task.pk in runner._look(10, [], [], []).runnable)
+
+
+@pytest.mark.parametrize(("by", "counted"), [("alice", 1), (None, 3)])
+def test_a_person_s_word_about_an_unknown_effect_is_progress(by: str | None, counted: int) -> None:
+    """Else the third crash would end a task that somebody has just told to try again."""
+    session = make_session()
+    task = make_task(session, status="running")
+    crash = TaskRecovered(reason="x", previous_worker="other:1")
+    answer = ApprovalResolved(
+        approval_id=str(uuid4()),
+        kind="unknown_effect",
+        tool_call_id="c",
+        status="approved" if by else "stale",
+        answer="retry",
+        resolved_by=by,
+    )
+    with transaction.atomic():
+        events.append(task.pk, [crash, crash, answer, crash])
+    assert starting._recoveries(task) == counted

@@ -7,12 +7,14 @@ strings: one that is malformed is answered like one that does not exist.
 from __future__ import annotations
 
 from tasks.api.schemas.approvals import (
+    ApprovalForYou,
     ApprovalList,
     ApprovalOut,
     BatchIn,
     BatchItemOut,
     BatchOut,
     BatchReplyIn,
+    DemandsOut,
     InboxItem,
     PreviewIn,
     PreviewOut,
@@ -78,6 +80,7 @@ from tasks.api.schemas.workspaces import (
 
 __all__ = [
     "MAX_COMMENT",
+    "ApprovalForYou",
     "ApprovalList",
     "ApprovalOut",
     "ArtifactList",
@@ -93,6 +96,7 @@ __all__ = [
     "ConfirmOut",
     "ConfirmResultIn",
     "CreatedOut",
+    "DemandsOut",
     "ErrorInside",
     "ErrorOut",
     "EventList",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, Field
 
 from tasks import quorum
+from tasks.access import Part
 from tasks.api.schemas.common import MAX_COMMENT, ErrorInside, Strict, stamp
 from tasks.models import Approval
 
@@ -118,7 +119,47 @@ _SAME_IN_APPROVAL = (
 )
 
 
-class InboxItem(ApprovalOut):
+class DemandsOut(BaseModel):
+    """What must be true of whoever approves such calls."""
+
+    group: str | None
+    """Its members alone."""
+    another_person: bool
+    """Not whoever asked for the task."""
+    votes: int
+    """So many people."""
+
+
+class ApprovalForYou(ApprovalOut):
+    """An approval and what you may do about it."""
+
+    can_decide: bool
+    can_approve: bool
+    """False: you may reject it, but somebody else has to approve it."""
+    allowed_scopes: Sequence[str]
+    """Of `scopes`, those that you may choose: `always` is for who decides in the whole workspace."""
+    demands: DemandsOut
+
+    @classmethod
+    def to(cls, approval: Approval, part: Part) -> ApprovalForYou:
+        return cls(**ApprovalOut.of(approval).model_dump(), **told(part))
+
+
+def told(part: Part) -> dict[str, Any]:
+    demands = part.demands
+    return {
+        "can_decide": part.can_decide,
+        "can_approve": part.can_approve,
+        "allowed_scopes": part.scopes,
+        "demands": DemandsOut(
+            group=demands.group or None,
+            another_person=demands.another_person,
+            votes=demands.votes,
+        ),
+    }
+
+
+class InboxItem(ApprovalForYou):
     """An approval with what a list of many sessions needs to say of it."""
 
     session_title: str
@@ -127,22 +168,18 @@ class InboxItem(ApprovalOut):
     trigger: str
     notices: int
     """How often people were told of it: 1 once it was asked, then each reminder."""
-    can_decide: bool
-    can_approve: bool
-    """False: you may reject it, but somebody else has to approve it."""
 
     @classmethod
-    def with_place(cls, approval: Approval, *, can_decide: bool, can_approve: bool) -> InboxItem:
+    def with_place(cls, approval: Approval, part: Part) -> InboxItem:
         session = approval.task.session
         return cls(
             **ApprovalOut.of(approval).model_dump(),
+            **told(part),
             session_title=session.title,
             workspace_id=str(session.workspace_id),
             workspace_name=session.workspace.name,
             notices=approval.notices,
             trigger=approval.task.trigger,
-            can_decide=can_decide,
-            can_approve=can_approve,
         )
 
 
