@@ -1,0 +1,151 @@
+"""Pages to look at: the policy in force, the audit; whatever somebody writes, it stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from tasks import access, audit
+from tasks.admin.policy import PLAIN_NAMES, UNSEEN
+from tasks.conf import Conf
+from tasks.models import (
+    ApiToken,
+    Approval,
+    Artifact,
+    AuditEntry,
+    Schedule,
+    Session,
+    Task,
+    Workspace,
+)
+from tests.support.admin import DIFF, a_story, listing, text, url
+from tests.support.rows import make_session, make_task, make_user, make_workspace
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_policy_in_force_says_where_it_comes_from(admin, settings):
+    settings.PILOTHOUSE = replace(
+        settings.PILOTHOUSE,
+        unattended_mode="read_only",
+        llm_api_key="sk-very-secret",
+        secrets_key=b"sealing-key",
+        signing_key=b"signing-seed",
+        redis_url="redis://:redis-password@cache.example/0",
+        notify_key=b"webhook-key",
+        notify_url="https://hooks.example/a-secret-path",
+        variables={"OTHER_API_KEY": "sk-other"},
+        given=frozenset({"PILOTHOUSE_UNATTENDED_MODE", "PILOTHOUSE_LLM_API_KEY"}),
+    )
+    page = text(admin.get(reverse("admin:tasks_approval_policy")))
+    secrets = ("sk-very-secret", "sealing-key", "signing-seed", "redis-password", "webhook-key")
+    for secret in (*secrets, "sk-other", "a-secret-path"):
+        assert secret not in page
+    for field in fields(Conf):
+        shown = f"{PLAIN_NAMES.get(field.name, f'PILOTHOUSE_{field.name.upper()}')}<" in page
+        assert shown != (field.name in UNSEEN), field.name
+    assert settings.PILOTHOUSE.audit_key.decode() not in page
+    row = re.search(r"PILOTHOUSE_UNATTENDED_MODE.*?</tr>", page, re.S)
+    assert row is not None
+    assert "read_only" in row[0]
+    assert "environment or .env" in row[0]
+    row = re.search(r"PILOTHOUSE_MAX_AGENT_STEPS.*?</tr>", page, re.S)
+    assert row is not None
+    assert "<td>default</td>" in row[0]
+    row = re.search(r"<code>write_file</code>.*?</tr>", page, re.S)
+    assert row is not None
+    assert re.findall(r'class="is-(\w+)"', row[0]) == ["ask", "deny"]
+
+
+def test_the_audit_page_checks_its_own_chain(admin, house):
+    access.issue_token(house.alice, "t")
+    assert "Chain not checked yet" in text(admin.get(listing(AuditEntry)))
+    check = reverse("admin:tasks_auditentry_check")
+    assert "Chain whole: " in text(admin.post(check, follow=True))
+    AuditEntry.objects.filter(sequence=1).update(by="mallory", details="no json")
+    assert "entry 1 does not match its hash" in text(admin.post(check, follow=True))
+    assert "cannot be read" in text(admin.get(url(AuditEntry.objects.get(sequence=1))))
+
+
+HOSTILE = json.loads((Path(__file__).parents[1] / "data" / "hostile_texts.json").read_text())
+PLACES = [Task, Approval, Session, Artifact, Workspace, Schedule, ApiToken, AuditEntry]
+ACTIVE = re.compile(
+    r"<(script|iframe|svg/onload|math|style|form action=/api|details open ontoggle)\b[^>]*>"
+)
+
+
+def written(word: str, folder: Path) -> list[Any]:
+    """Rows with `word` wherever somebody's text can be."""
+    alice = make_user(word[:150], is_staff=True)
+    workspace = make_workspace(alice, name=word[:100], root=folder, instructions=word)
+    session = make_session(workspace, title=word)
+    task = make_task(
+        session,
+        goal=word,
+        status="failed",
+        error={"code": "x", "message": word},
+        final_answer=word,
+        lease_worker=word,
+    )
+    a_story(task, word)
+    artifact = Artifact.objects.create(
+        task=task, path=word, size=1, sha256=word[:64], media_type=word[:100]
+    )
+    approval = Approval.objects.get(task=task)
+    Approval.objects.filter(pk=approval.pk).update(
+        tool=word[:100], reason=word, rule=word, comment=word, diff=DIFF + f"+{word}\n"
+    )
+    schedule = Schedule.objects.create(
+        name=word[:100], goal=word, owner=alice, workspace=workspace, paused_reason=word, cron="x"
+    )
+    schedule.ticks.create(due_at=timezone.now(), outcome="skipped", reason=word)
+    access.issue_token(alice, word[:100])
+    audit.note(audit.Change(action=word[:64], by=word, object_type="x", name=word, note=word))
+    token, entry = ApiToken.objects.get(user=alice), AuditEntry.objects.latest("sequence")
+    return [task, approval, session, workspace, schedule, artifact, token, entry]
+
+
+def stays_text(page: str, word: str) -> None:
+    assert word not in page or ("<" not in word and '"' not in word)
+    for tag in ACTIVE.findall(page):
+        assert tag == "script"
+    for opening in re.findall(r"<script[^>]*>[^<]*", page):
+        assert re.fullmatch(r"<script\s[^>]*(src|type)=[^>]*>\s*", opening), opening
+    assert not re.search(r"<[^>]* on\w+=[^>]*>", re.sub(r'"[^"]*"', '""', page))
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_nothing_that_people_or_models_write_becomes_markup(admin, word, tmp_path):
+    rows = written(word, tmp_path)
+    task, _, _, _, schedule, *_ = rows
+    pages = [url(row) for row in rows]
+    pages += [reverse("admin:tasks_schedule_delete", args=[schedule.pk])]
+    pages += [reverse("admin:tasks_task_history", args=[task.pk])]
+    for address in pages:
+        stays_text(text(admin.get(address)), word)
+
+
+def test_nor_does_it_in_lists(admin, tmp_path):
+    for number, word in enumerate(HOSTILE):
+        written(word, tmp_path / str(number))
+    for address in [*map(listing, PLACES), reverse("admin:index")]:
+        page = text(admin.get(address))
+        for word in HOSTILE:
+            stays_text(page, word)
+
+
+def test_hidden_characters_are_written_out(admin):
+    task = make_task(goal="safe\u202etxt.exe")
+    a_story(task, "a\u202eb.txt")
+    page = text(admin.get(url(task)))
+    assert (
+        "\u202e" not in page.partition("<h1>")[2].partition("</ol>")[0].partition('id="the-log"')[2]
+    )
+    assert "a&lt;202E&gt;b.txt" in page
