@@ -32,7 +32,7 @@ from tasks.writer import writer
 from tests.support import runs
 from tests.support.people import House, bearer, make_approval, make_house, see
 from tests.support.rows import make_task
-from tests.tasks.test_runs import DONE, WRITE
+from tests.support.turns import DONE, WRITE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
