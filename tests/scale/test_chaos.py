@@ -29,6 +29,10 @@ pytestmark = pytest.mark.e2e
 
 STARTING = 0.1
 """How many of those that are killed may be starting."""
+STARTED = """
+    SELECT extract(epoch FROM min(at)) FROM procrastinate_events
+    JOIN procrastinate_jobs ON procrastinate_jobs.id = job_id
+    WHERE type = 'started' AND queueing_lock = ? AND at > to_timestamp(?)"""
 LOG_TIME = "%Y-%m-%d %H:%M:%S,%f"
 
 
@@ -80,7 +84,7 @@ async def kill(
 
 @dataclass(frozen=True)
 class Gap:
-    """From the death of a worker to the next run of a task that it held."""
+    """From the death of a worker to the start of the next job of a task that it was running."""
 
     seconds: float
     served: float
@@ -99,8 +103,9 @@ async def ownerless(house: ScaledHouse, works: list[Work], deaths: dict[str, flo
             previous = event["payload"].get("previous_worker")
             if event["type"] == "task_recovered" and previous in deaths:
                 died = deaths[previous]
-                taken = datetime.fromisoformat(event["created_at"]).timestamp()
-                gaps.append(Gap(taken - died, covered(lives, died, taken)))
+                # Whoever has the job has the task, also if he dies before he could say so.
+                ((taken,),) = house.sql(STARTED, f"task:{work.id}", died)
+                gaps.append(Gap(float(taken) - died, covered(lives, died, float(taken))))
     return gaps
 
 
