@@ -23,7 +23,7 @@ def root_of(state: Path, env: Mapping[str, str]) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_database_moves_with_its_log(tmp_path: Path, scale: Services) -> None:
     migrated(tmp_path)
     manage(tmp_path, "seed_demo", env=DEMO)
