@@ -75,15 +75,9 @@ class ApprovalAdmin(EvidenceAdmin):
 
     # ── pages ─────────────────────────────────────────────────────────────────────────────────
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def beside(self, request: HttpRequest, object_id: str) -> dict[str, Any]:
         approval = self.row(request, object_id)
-        ours = {
+        return {
             "diff": diffs.parse(approval.diff, limit=None),
             "may_decide": approval.status == Approval.Status.PENDING and may(request, approval),
             "title": f"Approval {str(approval.pk)[:8]}",
@@ -92,7 +86,6 @@ class ApprovalAdmin(EvidenceAdmin):
             "standing": words.line(approval.standing, 200),
             "edited": words.pretty(approval.edited_arguments),
         }
-        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
 
     def decide(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """POST: the same decision as in the API, by the same function."""

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -47,6 +47,20 @@ class FastAdmin(ModelAdmin):
         if wanted is not None and self.search_fields:
             return queryset.filter(**{self.id_search: wanted}), False
         return super().get_search_results(request, queryset, search_term)
+
+    def beside(self, request: HttpRequest, object_id: str) -> dict[str, Any]:
+        """What the page of a row shows beside its fields; for its template."""
+        return {}
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        ours = self.beside(request, object_id)
+        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
 
     def row(self, request: HttpRequest, object_id: object) -> Any:
         """The row of a page of ours, for whoever may look at it."""

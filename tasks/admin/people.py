@@ -144,15 +144,8 @@ class ApiTokenAdmin(EvidenceAdmin):
     def may_revoke(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("tasks.change_apitoken"))
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        ours = {"may_revoke": self.may_revoke(request)}
-        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
+    def beside(self, request: HttpRequest, object_id: str) -> dict[str, Any]:
+        return {"may_revoke": self.may_revoke(request)}
 
     def revoke(self, request: HttpRequest, token_id: int) -> HttpResponse:
         """POST: from the next request on nobody gets in with it."""

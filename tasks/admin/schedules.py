@@ -98,21 +98,14 @@ class ScheduleAdmin(AuditedAdmin):
         own = [path("<uuid:object_id>/run/", view(self.run_now), name="tasks_schedule_run")]
         return own + super().get_urls()
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def beside(self, request: HttpRequest, object_id: str) -> dict[str, Any]:
         schedule = self.row(request, object_id)
         ticks = schedule.ticks.select_related("task").order_by("-due_at")[:TICKS]
-        ours = {
+        return {
             "ticks": [(tick, _result(tick)) for tick in ticks],
             "upcoming": _upcoming(schedule),
             "may_run": self.has_change_permission(request, schedule),
         }
-        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         schedules.plan(obj)

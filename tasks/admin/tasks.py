@@ -82,25 +82,18 @@ class TaskAdmin(EvidenceAdmin):
 
     # ── the page of a task ────────────────────────────────────────────────────────────────────
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def beside(self, request: HttpRequest, object_id: str) -> dict[str, Any]:
         task = self.row(request, object_id)
         page = timeline(
             task, before=_number(request.GET.get("before")), show=request.GET.get("show", "")
         )
-        ours = {
+        return {
             "timeline": page,
             "kinds": [(key, title, page.counts.get(key)) for key, (title, _) in KINDS.items()],
             "subtitle": cut(words.line(task.goal), 80),
             "check": request.session.get(_CHECKS, {}).get(str(task.pk)),
             "title": f"Task {str(task.pk)[:8]}",
         }
-        return super().change_view(request, object_id, form_url, {**(extra_context or {}), **ours})
 
     def check_chain(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """POST: follow the chain now; the page then says what came of it."""

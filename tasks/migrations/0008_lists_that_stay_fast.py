@@ -9,6 +9,10 @@ from django.db import migrations, models
 
 NOBODY, NOWHERE = 0, UUID(int=0)
 """Until the statements below have copied the right ones."""
+COPIES = (
+    ("owner", settings.AUTH_USER_MODEL, NOBODY),
+    ("workspace", "tasks.workspace", NOWHERE),
+)
 OF_THE_SESSION = """
     UPDATE tasks_task SET
         owner_id = (SELECT s.owner_id FROM tasks_session s WHERE s.id = session_id),
@@ -38,61 +42,23 @@ class Migration(migrations.Migration):
             model_name="task",
             name="task_owner_recent",
         ),
-        migrations.AddField(
-            model_name="approval",
-            name="owner",
-            field=models.ForeignKey(
-                db_constraint=False,
-                db_index=False,
-                default=NOBODY,
-                editable=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="+",
-                to=settings.AUTH_USER_MODEL,
-            ),
-            preserve_default=False,
-        ),
-        migrations.AddField(
-            model_name="approval",
-            name="workspace",
-            field=models.ForeignKey(
-                db_constraint=False,
-                db_index=False,
-                default=NOWHERE,
-                editable=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="+",
-                to="tasks.workspace",
-            ),
-            preserve_default=False,
-        ),
-        migrations.AddField(
-            model_name="task",
-            name="owner",
-            field=models.ForeignKey(
-                db_constraint=False,
-                db_index=False,
-                default=NOBODY,
-                editable=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="+",
-                to=settings.AUTH_USER_MODEL,
-            ),
-            preserve_default=False,
-        ),
-        migrations.AddField(
-            model_name="task",
-            name="workspace",
-            field=models.ForeignKey(
-                db_constraint=False,
-                db_index=False,
-                default=NOWHERE,
-                editable=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="+",
-                to="tasks.workspace",
-            ),
-            preserve_default=False,
+        *(
+            migrations.AddField(
+                model_name=model,
+                name=name,
+                field=models.ForeignKey(
+                    db_constraint=False,
+                    db_index=False,
+                    default=nothing,
+                    editable=False,
+                    on_delete=django.db.models.deletion.PROTECT,
+                    related_name="+",
+                    to=to,
+                ),
+                preserve_default=False,
+            )
+            for model in ("approval", "task")
+            for name, to, nothing in COPIES
         ),
         migrations.AddField(
             model_name="approval",
