@@ -97,9 +97,7 @@ class Warehouse:
         multiply(entry, numbers, {"sequence": "n + 1000", **dated})
         tick = ScheduleTick(schedule=self.schedule, outcome="skipped")
         multiply(tick, numbers, {"due_at": moment, **dated})
-        if connection.vendor == "postgresql":  # as its autovacuum does; nobody does it on SQLite
-            with connection.cursor() as cursor:
-                cursor.execute("ANALYZE")
+        analyse()
 
     def _tasks(self, words: dict[str, str]) -> None:
         """Of the sessions that have none, and what is kept of each beside its log."""
@@ -185,3 +183,13 @@ def long_log(task: Task, count: int) -> None:
     _events(count)
     Session.objects.filter(pk=task.session_id).update(last_position=count)
     task.refresh_from_db()
+
+
+def analyse() -> None:
+    """What PostgreSQL's autovacuum does by itself once a table has grown; nobody does it on SQLite.
+
+    Before that a grown table counts as empty, and one index is as good to the planner as another.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")

@@ -16,6 +16,7 @@ from agent.providers.scripted import Turn
 from tasks import commands, runner, standing
 from tasks.commands import TaskRequest
 from tasks.models import Task, TaskEvent
+from tests.support.bulk import analyse
 from tests.support.counting import Work, counted
 from tests.support.people import bearer
 from tests.support.rows import make_session, make_task, make_user
@@ -134,6 +135,7 @@ def at_the_end_of_a_queue(house: House, length: int) -> dict[str, Work]:
             for session in waiting
         ]
     )
+    analyse()
     request = TaskRequest(
         goal="g", owner_id=house.alice.pk, trigger="api", workspace_id=house.workspace.pk
     )
