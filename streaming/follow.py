@@ -42,9 +42,12 @@ FRAME_CHARS = FRAME_BYTES
 CHUNK_BYTES = 64 * 1024
 """Frames are handed on in chunks of about this size."""
 PAGE_ROWS = 100
+MOST_PAGE_ROWS = 1_000
 PAGE_BYTES = 256 * 1024
-"""What a follower keeps of a page that it read from the database."""
+"""What a follower keeps of a page that it read from the database, and aims at with the next."""
 RETRY_MILLISECONDS = 2000
+_NO_PAGE: deque[StoredFrame] = deque()
+"""Everybody's while they have none, and never filled: an empty one of their own is 700 bytes."""
 
 Frame = StoredFrame
 """What a page of the log is made of."""
@@ -203,7 +206,8 @@ class _Follower:
         # A cursor that nobody was given yet waits for what comes next.
         self._cursor = min(cursor, greeting.last)
         self._ended = False
-        self._page: deque[StoredFrame] = deque()
+        self._page = _NO_PAGE
+        self._page_rows = PAGE_ROWS
         self._large: Iterator[bytes] = iter(())
         """What is left of a frame that is sent piece by piece."""
         self._blocks: dict[LiveKey, Seen] = {}
@@ -250,10 +254,11 @@ class _Follower:
             await self._dress.prepare(self._at_hand())
         chunk = self._stored(self._at_hand())
         if not chunk:
-            rows = await self._source.page(self._cursor, PAGE_ROWS)
+            rows = await self._source.page(self._cursor, self._page_rows)
             # The database may be ahead of the hub: what these rows end must not be shown again.
             self._seat.settle(rows)
-            self._page.extend(_first(rows, PAGE_BYTES))
+            self._page = deque([*self._page, *_first(rows, PAGE_BYTES)])
+            self._page_rows = _rows_for_a_page(rows)
             if self._dress is not None:
                 await self._dress.prepare(self._at_hand())
             chunk = self._stored(self._at_hand())
@@ -262,7 +267,10 @@ class _Follower:
     def _at_hand(self) -> Iterable[StoredFrame]:
         while self._page and self._page[0].number(self._kind) <= self._cursor:
             self._page.popleft()
-        return self._page or self._seat.topic.after(self._cursor)
+        if self._page:
+            return self._page
+        self._page = _NO_PAGE
+        return self._seat.topic.after(self._cursor)
 
     def _stored(self, frames: Iterable[StoredFrame]) -> bytes:
         """Encode frames until the chunk is full. Does not wait: the tail must not move under it."""
@@ -355,6 +363,12 @@ class _Follower:
 
     def _is_dressed(self, block: LiveBlock) -> bool:
         return self._dress is not None and block.kind == "text"
+
+
+def _rows_for_a_page(rows: Sequence[StoredFrame]) -> int:
+    """How many rows like these make a page: each page is a hop to a thread."""
+    size = sum(len(row.body) for row in rows)
+    return min(MOST_PAGE_ROWS, max(PAGE_ROWS, len(rows) * PAGE_BYTES // (size + 1)))
 
 
 def _first(rows: Sequence[StoredFrame], most: int) -> list[StoredFrame]:

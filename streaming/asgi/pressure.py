@@ -32,6 +32,7 @@ class Pressure:
     limit: int = 256 * 1024
     patience: float = 30
     poll: float = 0.05
+    """At most between two looks of one who waits."""
 
 
 class BackPressure:
@@ -67,7 +68,7 @@ class _Patient:
 
     async def _wait(self) -> None:
         clock = asyncio.get_running_loop().time
-        least, since = _unsent(self._transport), clock()
+        least, since, pause = _unsent(self._transport), clock(), 0.0
         while (unsent := _unsent(self._transport)) > self._pressure.limit:
             if unsent < least:
                 least, since = unsent, clock()
@@ -75,7 +76,10 @@ class _Patient:
                 logger.info("A client took nothing for %s s: cut", self._pressure.patience)
                 self._transport.abortConnection()
                 return
-            await asyncio.sleep(self._pressure.poll)
+            # At first only until the loop has come round: what is sent without a pause in between
+            # has not been offered to the network yet.
+            await asyncio.sleep(pause)
+            pause = min(self._pressure.poll, 2 * pause + 0.001)
 
 
 def _twisted_transport(send: Send) -> Any | None:

@@ -55,13 +55,17 @@ def one(task_id: str | uuid.UUID, sequence: int) -> Row | None:
 
 def row_of(values: Sequence[Any]) -> Row:
     """From the columns in the order of `Row`'s fields, as the ORM or the driver gives them."""
-    fields = dict(zip(_COLUMNS, values, strict=True))
-    fields["task_id"], fields["session_id"] = (
-        text_of(fields["task_id"]),
-        text_of(fields["session_id"]),
+    task_id, session_id, sequence, position, type_, payload, created_at, digest = values
+    return Row(
+        task_id=text_of(task_id),
+        session_id=text_of(session_id),
+        sequence=sequence,
+        position=position,
+        type=type_,
+        payload=payload,
+        created_at=aware(created_at),
+        hash=digest,
     )
-    fields["created_at"] = aware(fields["created_at"])
-    return Row(**fields)
 
 
 def typed(row: Row) -> StoredEvent:

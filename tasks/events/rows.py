@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -30,11 +31,16 @@ def key_of(db: BaseDatabaseWrapper, value: str | uuid.UUID) -> Any:
     return key if db.features.has_native_uuid_field else key.hex
 
 
+@functools.lru_cache(maxsize=1024)
 def text_of(key: str | uuid.UUID) -> str:
     """SQLite keeps UUIDs as 32 hex digits; we speak with hyphens."""
     return str(key if isinstance(key, uuid.UUID) else uuid.UUID(key))
 
 
+@overload
+def aware(moment: None) -> None: ...
+@overload
+def aware(moment: str | datetime) -> datetime: ...
 def aware(moment: str | datetime | None) -> datetime | None:
     """SQLite keeps times as text in UTC, which its driver reads when it recognises the column."""
     if isinstance(moment, str):

@@ -28,6 +28,7 @@ _KNOWN_TO_HUB: dict[str, frozenset[str]] = {
     "tool_call_requested": frozenset({"block_id"}),
     "tool_call_finished": frozenset({"tool_call_id"}),
 }
+_NOTHING = _Block()
 _block_decoder = msgspec.json.Decoder(_Block)
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text_decoder = msgspec.json.Decoder(str)
@@ -35,7 +36,8 @@ _text_decoder = msgspec.json.Decoder(str)
 
 def wire_time(moment: datetime) -> str:
     """UTC with milliseconds: `2026-01-31T09:30:00.123Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return f"{utc.isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def wire_body(row: Row, *, cut: bool = False) -> bytes:
@@ -43,11 +45,15 @@ def wire_body(row: Row, *, cut: bool = False) -> bytes:
 
     `cut`: as streams send it, large tool `content` shortened and with the URL of the whole.
     """
+    return _wire_text(row, cut=cut).encode()
+
+
+def _wire_text(row: Row, *, cut: bool) -> str:
     return (
         f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
         f'"task_id":"{row.task_id}","created_at":"{wire_time(row.created_at)}",'
         f'"payload":{_wire_payload(row, cut)}}}'
-    ).encode()
+    )
 
 
 def with_html(event: bytes, html: str) -> bytes:
@@ -59,15 +65,17 @@ def with_html(event: bytes, html: str) -> bytes:
 def frame(row: Row) -> StoredFrame:
     """The event as the hub and `follow()` pass it on: `event:` and `data:` lines without the id."""
     known = _KNOWN_TO_HUB.get(row.type)
-    block = msgspec.structs.asdict(_block_decoder.decode(row.payload)) if known else {}
+    block = _block_decoder.decode(row.payload) if known else _NOTHING
     return StoredFrame(
         task_id=row.task_id,
         session_id=row.session_id,
         sequence=row.sequence,
         position=row.position,
         type=row.type,
-        body=b"event: %b\ndata: %b\n\n" % (row.type.encode(), wire_body(row, cut=True)),
-        **{name: block[name] for name in known or ()},
+        body=f"event: {row.type}\ndata: {_wire_text(row, cut=True)}\n\n".encode(),
+        block_id=block.block_id if known and "block_id" in known else None,
+        text=block.text if known and "text" in known else None,
+        tool_call_id=block.tool_call_id if known and "tool_call_id" in known else None,
     )
 
 

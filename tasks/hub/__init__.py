@@ -168,8 +168,11 @@ class Hub:
 
     def settle(self, frames: Sequence[StoredFrame]) -> None:
         """Drop the live state that these events end, without appending or ringing."""
+        about, topics = "", list[Topic]()
         for frame in frames:
-            for topic in self._topics_of(frame.task_id, frame.session_id):
+            if frame.task_id != about:  # a page of the log is mostly about one
+                about, topics = frame.task_id, self._topics_of(frame.task_id, frame.session_id)
+            for topic in topics:
                 topic.settle(frame)
 
     def live(self, task_id: str, session_id: str, event: LiveEvent) -> None:
