@@ -25,6 +25,7 @@ except ImproperlyConfigured as error:
 from django.conf import settings as django_settings
 
 import config.urls  # noqa: F401 - every page is there before the first request
+from config import allocator
 from streaming.asgi.body import BodyLimit, bound_daphne
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
@@ -59,6 +60,7 @@ class Background:
         self._held = AsyncExitStack()
 
     async def start(self) -> None:
+        allocator.bound()
         sys.setswitchinterval(SWITCH_SECONDS)
         # What was imported stays for good: the collector need not look through it again and again.
         gc.collect()

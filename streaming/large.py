@@ -1,33 +1,54 @@
-"""Large stored frames in this process: one object for all followers that are sending it.
+"""Pages of a log that several followers want: read once, and large frames held once.
 
 A frame that is larger than the hub's tail is read from the database by each follower that is
-behind. Held here weakly, it is read once while anybody needs it, and gone when nobody does.
+behind, and with many of them all at once: each read takes several times the frame's size for a
+moment. So one reads and the others wait for what it finds; afterwards a large frame is held
+weakly, as one object for all that are sending it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import weakref
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+
+from asgiref.sync import sync_to_async
 
 from streaming.follow import Frame
 
 Kind = Literal["task", "session"]
+Place = tuple[str, str, int]
 
 LARGE_BYTES = 64 * 1024
 
-_frames: weakref.WeakValueDictionary[tuple[str, str, int], Frame] = weakref.WeakValueDictionary()
+_frames: weakref.WeakValueDictionary[Place, Frame] = weakref.WeakValueDictionary()
+_reading: dict[Place, asyncio.Future[list[Frame]]] = {}
 Read = Callable[[int, int], list[Frame]]
+Page = Callable[[int, int], Coroutine[Any, Any, list[Frame]]]
 
 
-def shared(kind: Kind, id_: str, read: Read) -> Read:
-    """`read` of one log, without making a large frame twice."""
+def shared(kind: Kind, id_: str, read: Read) -> Page:
+    """`read` of one log, in a thread, without reading a page or making a large frame twice."""
 
-    def page(after: int, limit: int) -> list[Frame]:
+    async def page(after: int, limit: int) -> list[Frame]:
+        place = (kind, id_, after)
         known = _frames.get((kind, id_, after + 1))
-        return (
-            [known] if known is not None else [_kept(kind, id_, row) for row in read(after, limit)]
-        )
+        if known is not None:
+            return [known]
+        while (theirs := _reading.get(place)) is not None:
+            # An empty page may be older than the event that we were rung for: look ourselves.
+            if found := await asyncio.shield(theirs):
+                return found
+        ours = _reading[place] = asyncio.get_running_loop().create_future()
+        rows: list[Frame] = []
+        try:
+            rows = [_kept(kind, id_, row) for row in await sync_to_async(read)(after, limit)]
+            return rows
+        finally:
+            # Nothing, if the read failed or its follower left: the next one reads then.
+            del _reading[place]
+            ours.set_result(rows)
 
     return page
 

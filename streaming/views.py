@@ -15,9 +15,10 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 
+from streaming.asgi.streams import EventStream
 from streaming.follow import Dress, Frame, Greeting, Source, follow
 from streaming.large import shared
 from streaming.rendering import Html
@@ -107,23 +108,8 @@ def dress_of(request: HttpRequest) -> Dress | None:
             raise Invalid("invalid", "render is html, or not there.")
 
 
-class EventStream(StreamingHttpResponse):
-    """Gives Django's handler the generator itself, which it closes when the client leaves.
-
-    Django wraps a generator twice and closes only its own wrapper; ours would end some turns of
-    the loop later, when the garbage collector finds it.
-    """
-
-    def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(chunks, headers=HEADERS)
-        self._chunks = chunks
-
-    def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        return self._chunks
-
-
 def respond(chunks: AsyncGenerator[bytes, None], what: str) -> EventStream:
-    return EventStream(_logged(chunks, what))
+    return EventStream(_logged(chunks, what), HEADERS)
 
 
 async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenerator[bytes, None]:
@@ -176,7 +162,7 @@ def _task_source(principal: Principal, task_id: UUID) -> Source:
     return Source(
         kind="task",
         id=str(task_id),
-        page=sync_to_async(shared("task", str(task_id), page)),
+        page=shared("task", str(task_id), page),
         greet=greet,
         check=check,
         heartbeat=heartbeat,
@@ -208,7 +194,7 @@ def session_source(principal: Principal, session_id: UUID) -> Source:
     return Source(
         kind="session",
         id=str(session_id),
-        page=sync_to_async(shared("session", str(session_id), page)),
+        page=shared("session", str(session_id), page),
         greet=greet,
         check=check,
         heartbeat=heartbeat,

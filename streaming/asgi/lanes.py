@@ -19,10 +19,16 @@ from typing import Any, ParamSpec, TypeVar
 from asgiref.sync import ThreadSensitiveContext
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
+from django.http.response import HttpResponseBase
 
+from streaming.asgi.streams import EventStream, Request, is_stream
 from streaming.asgi.wire import Receive, Scope, Send
 
 LANES = 8
+OPENING = 16
+"""Streams that are on their way through Django at a time: enough to keep the lanes busy. When
+hundreds come back at once the others cost nothing yet; memory that was needed once is seldom given
+back."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,15 +70,31 @@ class LaneHandler(ASGIHandler):
     def __init__(self, lanes: int = LANES) -> None:
         super().__init__()
         self._lanes = [Lane(f"lane-{number}") for number in range(lanes)]
+        self._opening = asyncio.Semaphore(OPENING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = min(self._lanes, key=Lane.load)
         lane.requests += 1
+        request = Request(receive, send)
         try:
             async with ThreadSensitiveContext(executor=lane):
-                await self.handle(scope, receive, send)
+                if not is_stream(scope):
+                    await self.handle(scope, request.receive, request)
+                    return
+                async with self._opening:
+                    # A task of its own: what Django puts into its context goes with it.
+                    await asyncio.create_task(self.handle(scope, request.receive, request))
+                scope["headers"] = ()
+                await request.finish()
         finally:
             lane.requests -= 1
+
+    async def send_response(self, response: HttpResponseBase, send: Send) -> None:
+        """A stream is kept until the handler has ended."""
+        if isinstance(response, EventStream) and isinstance(send, Request):
+            send.keep(response)
+        else:
+            await super().send_response(response, send)
 
     async def close(self, seconds: float) -> None:
         """Closes each lane's database connections and ends it; a blocked lane is left behind."""

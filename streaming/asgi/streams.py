@@ -1,0 +1,104 @@
+"""Streams outlive the request that asked for them.
+
+Inside Django's handler an open stream keeps everything alive that led to it: the request with its
+headers parsed twice, the response, two tasks, the frames of each middleware. Here the handler runs
+to its end as for any short answer; what is left of a stream is its head and its chunks, and they
+go out from one small loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from django.http import StreamingHttpResponse
+
+from streaming.asgi.wire import Message, Receive, Scope, Send
+
+Chunks = AsyncGenerator[bytes, None]
+
+
+def is_stream(scope: Scope) -> bool:
+    """Whether its path is one of the streams' (`streaming.urls`)."""
+    path: str = scope["path"]
+    return path.startswith("/api/") and (
+        path.endswith("/stream") or path.startswith("/api/stream/")
+    )
+
+
+class EventStream(StreamingHttpResponse):
+    """A response that `Request` keeps for later; the handler sends nothing of it."""
+
+    def __init__(self, chunks: Chunks, headers: Mapping[str, str]) -> None:
+        super().__init__(chunks, headers=dict(headers))
+        self.chunks = chunks
+
+    def __aiter__(self) -> Chunks:
+        # Django wraps a generator twice and closes only its own wrapper.
+        return self.chunks
+
+
+class Request:
+    """The server's two callables as the handler sees them, and the stream that it leaves."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._left = False
+        self._chunks: Chunks | None = None
+        self._head: Message | None = None
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        # The handler may hear it in the moment in which it ends; nobody says it a second time.
+        self._left |= message["type"] == "http.disconnect"
+        return message
+
+    async def __call__(self, message: Message) -> None:
+        await self._send(message)
+
+    def keep(self, response: EventStream) -> None:
+        lines = [(name.encode(), value.encode("latin-1")) for name, value in response.items()]
+        self._head = {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": lines,
+        }
+        self._chunks = response.chunks
+
+    async def finish(self) -> None:
+        """Sends the stream, if one was kept, until its end or until the client leaves."""
+        head, chunks = self._head, self._chunks
+        self._head = self._chunks = None
+        if head is None or chunks is None:
+            return
+        async with aclosing(chunks):
+            if not self._left:
+                await self._send(head)
+                del head
+                await _deliver(chunks, self._receive, self._send)
+
+
+async def _deliver(chunks: Chunks, receive: Receive, send: Send) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+
+    def leave(_: asyncio.Future[Message]) -> None:
+        task.cancel()
+
+    leaving = asyncio.ensure_future(receive())
+    leaving.add_done_callback(leave)
+    try:
+        async for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        # A client who leaves from here on has it all: this must not be cancelled half way.
+        leaving.remove_done_callback(leave)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except asyncio.CancelledError:
+        if not leaving.done() or task.cancelling() > 1:
+            raise
+        task.uncancel()
+    finally:
+        leaving.remove_done_callback(leave)
+        leaving.cancel()
