@@ -16,7 +16,7 @@ class Pace:
     """When text moves: at once while there is little to do, else in beats, everything together.
 
     A token bucket over all topics. Stored events and the first delta of a block never wait. A beat
-    comes when what the last one spent has been earned, and after `seconds` at the latest.
+    comes when what the last one spent has been earned, and `seconds` after it at the latest.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -27,6 +27,8 @@ class Pace:
         self._beat = asyncio.Event()
         """Set, and replaced, by the next beat."""
         self._timer: asyncio.TimerHandle | None = None
+        self._strikes_at = 0.0
+        """When the next beat comes, or the last one came."""
 
     def ring(self, topic: Topic, loop: asyncio.AbstractEventLoop | None, *, now: bool) -> None:
         if loop is None or not self._seconds:
@@ -59,7 +61,10 @@ class Pace:
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None:
             earned = max(SHORTEST_BEAT, -self._credit / LIVE_RINGS_PER_SECOND)
-            self._timer = loop.call_later(min(earned, self._seconds), self._strike)
+            # From the last beat on, not from now: what comes after a pause need not wait again.
+            now = loop.time()
+            self._strikes_at = max(now, self._strikes_at + min(earned, self._seconds))
+            self._timer = loop.call_later(self._strikes_at - now, self._strike)
 
     def _strike(self) -> None:
         self._timer = None

@@ -412,6 +412,18 @@ def test_beats_come_as_often_as_what_moves_in_them_allows(
     assert max(later - earlier for earlier, later in pairwise(rung[10:])) < longest + 0.003
 
 
+def test_what_comes_after_a_pause_does_not_wait_for_the_beat_after_it(
+    own: Hub, clock: Clock
+) -> None:
+    with load(own, 200), own.listen(Key("task", "t")) as seat:
+        clock.pass_time(0.04)
+        clock.pass_time(0.05)  # too little for two hundred to be woken again without a beat
+        seat.bell.clear()
+        own.live("t", "s", delta(seat.topic.live["t", "a"].length, "x"))
+        clock.pass_time(0)
+        assert seat.bell.rung
+
+
 async def test_a_hub_that_is_detached_keeps_no_run_waiting(own: Hub, clock: Clock) -> None:
     with load(own, 100):
         turn = asyncio.create_task(own.turn("t"))
