@@ -17,7 +17,7 @@ from django.http.response import HttpResponseBase
 from agent.events import TERMINAL_TYPES
 from streaming.follow import Frame, follow
 from streaming.sse import live_frame
-from streaming.views import cursor_of, reader, respond, session_source, stream_view
+from streaming.views import asked, cursor_of, respond, session_source, stream_view
 from tasks import access
 from tasks.api.schemas import ApprovalOut
 from tasks.models import Approval, Session
@@ -25,8 +25,7 @@ from tasks.models import Approval, Session
 
 @stream_view
 async def chat_stream(request: HttpRequest, session_id: str) -> HttpResponseBase:
-    principal = await reader(request)
-    session = await access.visible_session(principal, session_id)
+    principal, session = await asked(request, access.find_session, session_id)
     source = session_source(principal, session.pk)
     chunks = follow(source, cursor_of(request), _ChatFrames(session.pk))
     return respond(chunks, f"session {session.pk}")

@@ -64,8 +64,7 @@ def stream_view(view: AsyncView) -> AsyncView:
 @stream_view
 async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
     """Ends after the task's terminal event; 204 when it has ended and nothing is left to send."""
-    principal = await reader(request)
-    task = await access.visible_task(principal, task_id)
+    principal, task = await asked(request, access.find_task, task_id)
     cursor = cursor_of(request)
     if task.status in Task.TERMINAL and cursor >= task.last_sequence:
         return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
@@ -77,17 +76,23 @@ async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
 @stream_view
 async def session_stream(request: HttpRequest, session_id: str) -> HttpResponseBase:
     """Spans all tasks of the session and stays open between them."""
-    principal = await reader(request)
-    session = await access.visible_session(principal, session_id)
+    principal, session = await asked(request, access.find_session, session_id)
     source = session_source(principal, session.pk)
     chunks = follow(source, cursor_of(request), dress=dress_of(request))
     return respond(chunks, f"session {session.pk}")
 
 
-async def reader(request: HttpRequest) -> Principal:
-    principal = await access.identify(request)
-    principal.need("read")
-    return principal
+async def asked(
+    request: HttpRequest, find: Callable[[Principal, object], Row], row_id: str
+) -> tuple[Principal, Row]:
+    """Who asks, and what they want to follow: in one hop to a thread."""
+
+    def look() -> tuple[Principal, Row]:
+        principal = access.identify_now(request)
+        principal.need("read")
+        return principal, find(principal, row_id)
+
+    return await sync_to_async(look)()
 
 
 def cursor_of(request: HttpRequest) -> int:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from asgiref.sync import sync_to_async
 
 from streaming.asgi.body import BodyLimit
 from streaming.asgi.exchanges import OpenExchanges
-from streaming.asgi.lanes import OPENING, LaneHandler
+from streaming.asgi.lanes import OPENING, Lane, LaneHandler
 from streaming.asgi.wire import App, Message, Receive, Scope, Send
 from tasks.models import Task
 from tests.support.people import House, bearer, make_house
@@ -133,3 +135,20 @@ async def test_an_open_stream_keeps_nothing_of_its_request(crowd: Crowd) -> None
 async def test_of_a_crowd_that_comes_at_once_a_few_are_inside_of_django(crowd: Crowd) -> None:
     await crowd.come(5 * OPENING)
     assert crowd.handler.most == OPENING
+
+
+async def test_opening_a_stream_takes_four_hops_to_a_thread(crowd: Crowd) -> None:
+    """The beginning of Django's request; who asks for what; its end; the greeting."""
+    hops = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal hops
+        hops += event == "call" and frame.f_code is Lane.submit.__code__
+
+    await crowd.come(1)
+    sys.setprofile(note)
+    try:
+        await crowd.come(10)
+    finally:
+        sys.setprofile(None)
+    assert hops <= 4 * 10
