@@ -119,11 +119,11 @@ def test_a_redis_beside_postgresql_means_scale_out(tmp_path):
     assert "host:6379" not in repr(env.conf), "a Redis URL may hold a password"
 
 
-def test_embedded_mode_never_imports_the_queue():
+def test_embedded_mode_imports_neither_the_queue_nor_what_a_page_is_read_with():
     """In a fresh interpreter: a server and the commands, as far as imports go."""
     program = (
         "import sys, config.asgi, tasks.management.commands.run_task, tasks.management.commands.worker\n"
-        "print(sorted({'procrastinate', 'channels_redis', 'redis'} & set(sys.modules)))"
+        "print(sorted({'procrastinate', 'channels_redis', 'redis', 'html_to_markdown'} & set(sys.modules)))"
     )
     state = {"DATABASE_URL": "", "REDIS_URL": ""}
     done = subprocess.run(
