@@ -117,11 +117,12 @@ class Assembler:
     def _texts(self, texts: list[str]) -> None:
         """Pieces of the answer that came one after the other, with nothing else."""
         answers = self._growing[0]
-        if answers.plain and self._thinking.done:
-            self._answer("".join(texts))
-            return
-        for text in filter(None, texts):
-            self._answer(text if answers.plain else answers.feed(text))
+        for at, text in enumerate(texts):
+            if answers.plain and self._thinking.done:
+                self._answer("".join(texts[at:]))
+                return
+            if text:
+                self._answer(text if answers.plain else answers.feed(text))
 
     def _payload(self, payload: bytes) -> None:
         if self.done:

@@ -50,7 +50,19 @@ class SSEParser:
         if self._tail:
             read = bytes(self._tail) + read
             self._tail.clear()
-        return self._payloads(self._complete_lines(read))
+        payloads, rest = self._usual(read)
+        return payloads + self._payloads(self._complete_lines(rest)) if rest else payloads
+
+    def _usual(self, text: bytes) -> tuple[list[bytes], bytes]:
+        """Events of one `data: ` line each, as nearly all are, and what is left of the text."""
+        end = text.rfind(b"\n\n") + 2
+        if self._data or self._failed or text[:6] != b"data: " or not 8 <= end <= self._limit:
+            return [], text
+        payloads = text[6 : end - 2].split(b"\n\ndata: ")
+        if text.count(b"\n", 0, end) != 2 * len(payloads):
+            return [], text
+        self._started = True
+        return payloads, text[end:]
 
     def close(self) -> list[bytes]:
         """What was still open when the stream ended."""
