@@ -11,7 +11,7 @@ import msgspec
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A stored event as it lies in the table."""
 
     task_id: str
