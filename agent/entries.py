@@ -28,6 +28,10 @@ from agent.messages import (
 )
 from agent.text import mark_untrusted
 
+REPEATED = (
+    "\n\n[This is the same call with the same result as before, for at least the third time. "
+    "Repeating it will not help: do something else, or say what is missing.]"
+)
 INTERRUPTED = "Interrupted: the outcome of this call is unknown. Check before you rely on it."
 SUMMARIZED = (
     "[The conversation before this point was long. This is a summary of it that you made; what it "
@@ -67,6 +71,11 @@ class Call:
     def key(self) -> bytes:
         """Equal for calls that would do the same."""
         return msgspec.json.encode([self.asked.name, self.asked.arguments], order="sorted")
+
+    @property
+    def outcome(self) -> str | None:
+        """What it brought, without the remark that it brought that before."""
+        return None if self.result is None else self.result.content.removesuffix(REPEATED)
 
     def message(self) -> ToolMessage:
         content = INTERRUPTED if self.result is None else self.result.content

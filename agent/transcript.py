@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from agent.entries import INTERRUPTED as INTERRUPTED
+from agent.entries import REPEATED as REPEATED
 from agent.entries import Call as Call
 from agent.entries import Entry, Place, Said, Summary
 from agent.entries import Exchange as Exchange
@@ -47,11 +48,6 @@ from agent.messages import Message, Reasoning, Text, ToolCall
 
 ABOUT_A_LIMIT = "limit:"
 """Begins the `tool_call_id` of a question that is about no call; no call's id begins so."""
-
-REPEATED = (
-    "\n\n[This is the same call with the same result as before, for at least the third time. "
-    "Repeating it will not help: do something else, or say what is missing.]"
-)
 
 
 class Transcript:
@@ -315,7 +311,7 @@ class Transcript:
         earlier = self._finished_before(call)
         count = 0
         for other in reversed(earlier):
-            if other.key != call.key or not _same_outcome(other, earlier[-1]):
+            if other.key != call.key or other.outcome != earlier[-1].outcome:
                 break
             count += 1
             if other.answer is not None and other.answer.kind == "limit":
@@ -325,8 +321,7 @@ class Transcript:
     def repeated_result(self, call: Call) -> str | None:
         """What the calls that `repeats` counts brought; None when there is none."""
         earlier = self._finished_before(call)
-        result = earlier[-1].result if earlier else None
-        return None if result is None else result.content.removesuffix(REPEATED)
+        return earlier[-1].outcome if earlier else None
 
     def _finished_before(self, call: Call) -> list[Call]:
         return [
@@ -364,14 +359,6 @@ class Transcript:
 
 def _opaque(data: Any) -> Any:
     return None if data is UNSET else data
-
-
-def _same_outcome(one: Call, other: Call) -> bool:
-    return (
-        one.result is not None
-        and other.result is not None
-        and one.result.content.removesuffix(REPEATED) == other.result.content.removesuffix(REPEATED)
-    )
 
 
 _ENDINGS: dict[type, str] = {

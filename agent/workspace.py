@@ -34,8 +34,6 @@ from agent.paths import MAX_DEPTH, TEMPORARY, file_path, forbid, normal, refused
 
 ABSENT = "absent"
 """The digest of a file that is not there."""
-MAX_ENTRIES = 10_000
-"""Entries looked at in one directory."""
 MAX_SWEPT = 100_000
 """Entries looked at in one sweep."""
 MAX_WRITE_BYTES = 16 * 1024 * 1024
@@ -130,10 +128,6 @@ class Workspace:
             except FileNotFoundError:
                 last = _creatable(walk.left)
             return "/".join(name for name in (*walk.names, *last) if name != ".") or "."
-
-    def list_dir(self, path: str = ".") -> list[Entry]:
-        """Entries of one directory by name, at most MAX_ENTRIES."""
-        return sorted(self._scan(normal(path), MAX_ENTRIES), key=lambda entry: entry.path)
 
     def walk(
         self, path: str, *, max_depth: int, max_entries: int, skip: Collection[str] = ()

@@ -15,7 +15,7 @@ from agent.beneath import MAX_LINKS, by_steps
 from agent.errors import PathRefused
 from agent.paths import MAX_DEPTH
 from agent.workspace import Workspace, _seen
-from tests.support.jail import read, sha256
+from tests.support.jail import listed, read, sha256
 
 PATHS = json.loads((Path(__file__).parent / "data" / "jail_paths.json").read_text())
 
@@ -42,7 +42,7 @@ def test_every_path_of_the_jail_case_stays_inside(jail: Workspace, path: str, ve
     outcomes: dict[str, object] = {}
     acts: dict[str, Callable[[], object]] = {
         "read": lambda: read(jail, path),
-        "list": lambda: jail.list_dir(path),
+        "list": lambda: listed(jail, path),
         "digest": lambda: jail.digest(path),
         "stat": lambda: jail.stat(path),
         "write": lambda: jail.write_atomic(path, b"MINE"),
@@ -139,7 +139,7 @@ def test_a_link_at_any_position_leads_nowhere(jail: Workspace, target: str, posi
         lambda: read(jail, DEEP),
         lambda: jail.write_atomic(DEEP, b"MINE"),
         lambda: jail.target(DEEP),
-        lambda: jail.list_dir(DEEP),
+        lambda: listed(jail, DEEP),
     ):
         with pytest.raises(REFUSED) as refusal:
             act()
@@ -222,7 +222,7 @@ def test_directories_are_not_files(jail):
     with pytest.raises(NotADirectoryError):
         jail.write_atomic("a.txt/b", b"x")
     with pytest.raises(NotADirectoryError):
-        jail.list_dir("a.txt")
+        listed(jail, "a.txt")
 
 
 def test_a_name_that_can_pass_for_another_is_read_but_not_written(jail):
@@ -241,7 +241,7 @@ def test_unreadable_directories_say_so_and_leak_nothing(jail):
         with pytest.raises(REFUSED):
             read(jail, path)
         with pytest.raises(REFUSED):
-            jail.list_dir(path if path != "sub" else "a.txt")
+            listed(jail, path if path != "sub" else "a.txt")
         with pytest.raises(REFUSED):
             jail.write_atomic(path if path != "missing/x" else "sub", b"")
     jail.write_atomic("n/e/w", b"x")
@@ -252,19 +252,19 @@ def test_unreadable_directories_say_so_and_leak_nothing(jail):
 def test_a_vanished_root_is_a_sentence(tmp_path):
     workspace = Workspace(tmp_path / "gone")
     with pytest.raises(PathRefused, match="missing") as refusal:
-        workspace.list_dir()
+        listed(workspace)
     assert str(tmp_path) not in str(refusal.value)
     with pytest.raises(PathRefused, match="missing"):
         workspace.write_atomic("x", b"")
 
 
 def test_stat_and_list_name_kinds_and_sizes(jail):
-    kinds = {entry.path: (entry.kind, entry.size) for entry in jail.list_dir()}
+    kinds = {entry.path: (entry.kind, entry.size) for entry in listed(jail)}
     assert kinds["a.txt"] == ("file", 4)
     assert kinds["sub"] == ("directory", 0)
     assert kinds["out_link"] == ("link", 0)
     assert kinds["fifo"] == ("other", 0)
-    assert [entry.path for entry in jail.list_dir("in_dir/")] == ["in_dir/a.txt"]
+    assert [entry.path for entry in listed(jail, "in_dir/")] == ["in_dir/a.txt"]
     assert jail.stat("in_link.txt").path == "a.txt"
     assert jail.stat("fifo").kind == "other"
     assert jail.stat(".").kind == "directory"

@@ -15,7 +15,7 @@ from agent.beneath import by_kernel, by_steps
 from agent.errors import PathRefused, TargetChanged
 from agent.paths import always_asks, folded
 from agent.workspace import ABSENT, MAX_WRITE_BYTES, Workspace
-from tests.support.jail import read, sha256
+from tests.support.jail import listed, read, sha256
 
 
 def test_a_write_keeps_the_mode_and_leaves_no_temporary_file(jail):
@@ -101,7 +101,7 @@ def test_sizes_have_a_hard_limit(jail, monkeypatch):
 
 def test_listing_hides_our_own_temporary_files(jail):
     (jail.root / f".pilothouse-{'0' * 16}.tmp").write_text("left by a crash")
-    assert not [entry for entry in jail.list_dir() if ".pilothouse" in entry.path]
+    assert not [entry for entry in listed(jail) if ".pilothouse" in entry.path]
 
 
 def test_the_kernel_is_asked_where_it_answers():

@@ -50,6 +50,8 @@ class Site:
         self.server = Daphne(state, env=settings)
         self.state, self.url = state, self.server.url
         manage(state, "seed_demo", env=self.server.env)
+        self.cookies: dict[str, Any] = {}
+        """Of those who have signed in, whatever browser they used."""
         self._tokens: dict[str, str] = {}
 
     def api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
@@ -100,9 +102,6 @@ class Site:
 class Browser:
     """One Chromium for many tests; each test has contexts of its own."""
 
-    def __init__(self) -> None:
-        self._cookies: dict[tuple[str, str], Any] = {}
-
     def __enter__(self) -> Self:
         self._playwright: Playwright = sync_playwright().start()
         self.chromium: Chromium = self._playwright.chromium.launch(
@@ -116,9 +115,9 @@ class Browser:
 
     def signed_in(self, site: Site, user: str = "admin", **context: Any) -> Watched:
         """A window of somebody who signed in; by the link the first time, then by its cookie."""
-        if (site.url, user) not in self._cookies:
-            self._cookies[site.url, user] = self._sign_in(site, user)
-        cookies = self._cookies[site.url, user]
+        if user not in site.cookies:
+            site.cookies[user] = self._sign_in(site, user)
+        cookies = site.cookies[user]
         made = self.chromium.new_context(
             **{"viewport": WIDE, "storage_state": cookies, "locale": "en-GB", **context}
         )

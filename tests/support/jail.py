@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from agent.beneath import Opener
-from agent.workspace import Workspace
+from agent.workspace import Entry, Workspace
 
 
 def sha256(data: bytes) -> str:
@@ -50,3 +50,8 @@ def make_jail(place: Path, opener: Opener) -> Workspace:
 
 def read(jail: Workspace, path: str) -> bytes:
     return jail.read_bytes(path, 1_000_000)
+
+
+def listed(workspace: Workspace, path: str = ".") -> tuple[Entry, ...]:
+    """What one directory holds, by name."""
+    return workspace.walk(path, max_depth=1, max_entries=1000).entries
