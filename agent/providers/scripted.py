@@ -24,6 +24,7 @@ from agent.messages import Block, Reasoning, Reply, Text, ToolCall, Usage
 from agent.providers import ModelRequest
 from agent.providers.history import check_history
 from agent.providers.usage import estimated_usage
+from agent.text import clean_json
 
 
 class ScriptError(AssertionError):
@@ -135,7 +136,7 @@ def _blocks(turn: Turn, request: ModelRequest) -> list[tuple[Block, str]]:
             tool_call_id=call.id,
             index=index,
             name=call.name,
-            arguments=call.arguments,
+            arguments=clean_json(call.arguments),  # as every provider does: the log keeps it so
             raw_arguments=call.raw if broken else "",
             problem=call.problem if broken else "",
         )
