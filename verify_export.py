@@ -95,7 +95,8 @@ def check(
 
 def _say(manifest: dict[str, Any], key: bytes, trusted: bool, chained: bool) -> None:
     what, made = f"{manifest['what']} {manifest['id']}".strip(), manifest["made_at"]
-    print(f"{what}, exported {made} by {manifest['made_by']} from {manifest['server']}")  # noqa: T201
+    server = f" from {manifest['server']}" if manifest["server"] else ""
+    print(f"{what}, exported {made} by {manifest['made_by']}{server}")  # noqa: T201
     source = "the one you gave" if trusted else "from the export itself: compare it"
     print(f"public key {key.hex()} ({source})")  # noqa: T201
     if not chained:

@@ -124,7 +124,7 @@ def _fill(
                 "id": id_,
                 "made_at": events.wire_time(timezone.now()),
                 "made_by": by,
-                "server": conf().origin,
+                "server": _server(),
                 "version": settings.VERSION,
                 "public_key": public_key(),
                 "chains": [each.manifest() for each in chains],
@@ -136,6 +136,13 @@ def _fill(
     file.seek(0)
     _note(what, id_, by, chains, hashlib.sha256(manifest).hexdigest())
     return size
+
+
+def _server() -> str:
+    """Where people find this server; empty where nobody said so, for a command does not know the
+    port that a server was started on."""
+    settings = conf()
+    return settings.origin if "PILOTHOUSE_PUBLIC_URL" in settings.given else ""
 
 
 def _note(what: str, id_: str, by: str, chains: list[_Chain], digest: str) -> None:

@@ -70,6 +70,7 @@ function draw(card) {
   node.classList.toggle("appr--done", !open);
   node.classList.toggle("appr--fail", open && phase === "unsent");
   node.toggleAttribute("data-open", open);
+  node.setAttribute("role", open ? "region" : "group"); // a landmark while somebody is needed
   replace(node, headOf(card, open), bodyOf(card, open), open ? footOf(card) : null);
   if (focused && node.contains(focused)) focused.focus({ preventScroll: true });
   tick(card);
@@ -96,7 +97,7 @@ async function preview(card) {
     card.scope?.show(shown.standing);
     card.phase = "previewed";
     card.ctx.announce(t("This is what the edited call would change."));
-  });
+  }).then(() => card.phase === "previewed" && card.evidence.scrollIntoView({ block: "start", behavior: "instant" }));
 }
 
 async function decide(card, decision, { answer } = {}) {

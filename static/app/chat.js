@@ -5,8 +5,10 @@ import { lineBanner } from "./banner.js";
 import { alarm, announce, begin, confirmed, copied, keys, menu, openCards, showCard, toast } from "./chrome.js";
 import { composer } from "./composer.js";
 import { h, replace } from "./dom.js";
+import { handOver } from "./handover.js";
 import { inspector } from "./inspector.js";
 import { currentTask, taskState } from "./model.js";
+import { policyPanel } from "./policy.js";
 import { openTasks } from "./reducer.js";
 import { sessionList } from "./sessions.js";
 import { decisionSheet } from "./sheet.js";
@@ -69,12 +71,14 @@ function conversation() {
   const ctx = context(store);
   const thread = threadView({ thread: $("thread"), callout: $("callout"), jump: $("jump") }, ctx);
   const panel = inspector({ budget: $("budget"), timeline: $("timeline"), timelineCount: $("timeline-count"), files: $("files"), filesCount: $("files-count") });
+  const may = policyPanel({ section: $("policy"), mode: $("policy-mode"), body: $("policy-body") }, { session, workspaces: boot.workspaces, failed });
   const speakUp = speaker({ ready: () => ready, onWaiting: (id, text) => attend.notify(id, text) });
 
   store.onDraw((state) => {
     thread.draw(state);
     compose.draw(state);
     panel.draw(state);
+    if (ready) may.draw(state);
     const task = currentTask(state);
     if (task) drawPill($("state"), task, taskState(task), task.limits, taskWord(taskState(task)));
     tellList(state);
@@ -99,6 +103,7 @@ function conversation() {
     ready = true;
     restorePlace(thread);
     speakUp(state);
+    may.draw(state);
   }
 
   setInterval(() => {
@@ -110,7 +115,11 @@ function conversation() {
   keys({ press: (node, key) => cardOf(ctx, node)?.press(key) ?? false, cards: openCards, stop: () => compose.stop() });
   compose.draw(store.state);
   line.wake();
-  if (session.last_position === 0) ready = true;
+  if (session.last_position === 0) {
+    ready = true;
+    thread.draw(store.state);
+    may.draw(store.state);
+  }
 
   return {
     line,
@@ -177,10 +186,14 @@ async function quietly(pressed, act) {
   try {
     await act();
   } catch (error) {
-    toast(error.unsent ? t("The server did not answer. Nothing was changed.") : error.message, { kind: "fail", icon: "cross" });
+    failed(error);
   } finally {
     if (pressed) pressed.disabled = false;
   }
+}
+
+function failed(error) {
+  toast(error.unsent ? t("The server did not answer. Nothing was changed.") : error.message, { kind: "fail", icon: "cross" });
 }
 
 /** Reload keeps the place; a first visit begins at the decision that waits, else at the end. */
@@ -188,10 +201,11 @@ function restorePlace(thread) {
   const key = `place:${session.id}`;
   addEventListener("pagehide", () => sessionStorage.setItem(key, String(document.documentElement.scrollHeight - innerHeight - scrollY < 80 ? -1 : scrollY)));
   const asked = location.hash && document.querySelector(CSS.supports("selector(:is(a))") ? `[id="${CSS.escape(location.hash.slice(1))}"]` : location.hash);
-  const kept = Number(sessionStorage.getItem(key) ?? -1);
+  const kept = sessionStorage.getItem(key);
   if (asked) showCard(asked);
-  else if (kept >= 0) scrollTo({ top: kept, behavior: "instant" });
-  else thread.follow();
+  else if (kept === null) thread.begin(openCards()[0]);
+  else if (kept >= 0) scrollTo({ top: Number(kept), behavior: "instant" });
+  else thread.begin();
 }
 
 // ── title and menu ──────────────────────────────────────────────────────────────────────────────
@@ -209,6 +223,11 @@ function titleParts() {
     }),
   );
   $("menu-delete").addEventListener("click", () => remove(title.textContent));
+  $("menu-handover")?.addEventListener("click", () =>
+    quietly(null, async () => {
+      if (await handOver(session, title.textContent)) location.reload(); // whose it is stands in many places
+    }),
+  );
 }
 
 /** The session's model, from its next run on. What was chosen stands until the server refuses it. */

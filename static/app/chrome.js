@@ -182,14 +182,14 @@ export function openCards() {
 
 // ── small dialogs ───────────────────────────────────────────────────────────────────────────────
 
-/** A question that cannot be undone; true when it was confirmed. */
+/** A question before something that is not undone at once; true when it was confirmed. `detail`: words, or nodes. */
 export function confirmed(question, detail, yes) {
   const dialog = document.getElementById("ask");
   const done = (answer) => () => dialog.close(answer);
   replace(
     dialog,
     h("h2", { id: "ask-title" }, question),
-    h("p", { class: "small ink2" }, detail),
+    typeof detail === "string" ? h("p", { class: "small ink2" }, detail) : detail,
     h("div", { class: "btn-row" }, h("button", { type: "button", class: "btn btn--no", onclick: done("yes") }, yes), h("button", { type: "button", class: "btn", autofocus: true, onclick: done("no") }, t("Keep it"))),
   );
   dialog.returnValue = "no";

@@ -70,10 +70,15 @@ function drawTimeline(parts, task, now) {
   const whole = total / 1000;
   replace(
     parts.timeline,
-    h("p", { class: "tl tl__axis", "aria-hidden": "true" }, h("span", {}), h("span", {}, h("span", {}, "0"), h("span", {}, seconds(whole / 2).replace(/ s$/, "")), h("span", {}, seconds(whole))), h("span", {})),
+    h("p", { class: "tl tl__axis", "aria-hidden": "true" }, h("span", {}), h("span", {}, h("span", {}, "0"), h("span", {}, axisText(whole / 2).replace(/ s$/, "")), h("span", {}, axisText(whole))), h("span", {})),
     h("ol", { class: "tl", "aria-label": t("Steps, calls and waits with their durations") }, rows.map((row) => rowOf(row, scale))),
     h("p", { class: "legend" }, legend("model", t("Model")), legend("tool", t("Tool")), legend("wait", t("Waiting for a person (not on the clock)"))),
   );
+}
+
+/** Short, so that it stands above its line. */
+function axisText(value) {
+  return value < 60 ? seconds(value) : clock(value);
 }
 
 /** Working time at a moment: waits are taken out of the axis. */
@@ -163,7 +168,7 @@ function legend(kind, text) {
 // ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 function drawFiles(parts, task) {
-  const proposed = Object.values(task.approvals).filter((approval) => approval.status === "pending" && approval.diff);
+  const proposed = Object.values(task.approvals).filter((approval) => approval.status === "pending" && pathOf(approval));
   const made = task.artifacts;
   const texts = [proposed.length ? n(proposed.length, "{n} proposed", "{n} proposed") : "", made.length ? n(made.length, "{n} made", "{n} made") : ""].filter(Boolean);
   parts.filesCount.textContent = texts.join(" · ");
@@ -174,9 +179,14 @@ function drawFiles(parts, task) {
   replace(parts.files, h("ul", { class: "flist" }, proposed.map(proposedRow), made.map(madeRow)));
 }
 
+/** The file that a call would write; a command's evidence is no file. */
+function pathOf({ diff, arguments: args }) {
+  return diff ? parseDiff(diff).path || args?.path || "" : "";
+}
+
 function proposedRow(approval) {
   const found = parseDiff(approval.diff);
-  const path = found.path || approval.arguments?.path || "";
+  const path = pathOf(approval);
   return h("li", {}, glyph("pencil"), h("a", { href: `#approval-${approval.id}`, title: path }, path), h("span", { class: "tag" }, countsOf(found), ` ${t("proposed")}`));
 }
 

@@ -57,7 +57,7 @@ function personRow(person) {
 
 function roleChoice(person) {
   const options = ["viewer", "member", "approver"].map((role) => h("option", { value: role, selected: role === person.role }, roleWords[role]));
-  const choice = h("select", { "aria-label": t("Role of {name}", { name: person.username }) }, options);
+  const choice = h("select", { class: "input", "aria-label": t("Role of {name}", { name: person.username }) }, options);
   choice.addEventListener("change", () => act(() => api("PUT", personPath(person.username), { role: choice.value })));
   return choice;
 }
@@ -95,7 +95,7 @@ function sessionRow(session, workers) {
 
 function heirChoice(session, title, others) {
   const options = [h("option", { value: "" }, t("Choose somebody")), ...others.map((person) => h("option", { value: person.username }, person.name))];
-  const choice = h("select", { "aria-label": t("Hand over {title}", { title }) }, options);
+  const choice = h("select", { class: "input", "aria-label": t("Hand over {title}", { title }) }, options);
   choice.addEventListener("change", async () => {
     const name = choice.value;
     const sure = name && (await confirmed(t("Hand “{title}” over to {name}?", { title, name }), t("It is theirs from then on. The audit keeps who and when."), t("Hand over")));

@@ -18,41 +18,45 @@ export function ruleList(parts, ctx) {
   }
 
   function row(rule) {
-    const withdraw = button(t("Withdraw"), { kind: "btn--quiet btn--small btn--no", "aria-label": t("Withdraw {rule}", { rule: whatOf(rule) }), onclick: () => remove(rule) });
     return h(
       "tr",
       { role: "row" },
       cell(t("Decision"), { allow: t("Allow"), ask: t("Ask"), deny: t("Block") }[rule.decision] ?? rule.decision),
       cell(t("Rule"), h("code", { class: "wrap" }, whatOf(rule))),
-      cell(t("Counts in"), placeOf(rule)),
+      cell(t("Counts in"), rule.scope === "session" ? h("a", { href: `/c/${rule.session_id}` }, t("one session")) : placeOf(rule, ctx)),
       cell(t("Made by"), `${rule.made_by}, ${day(rule.created_at)}`),
       cell(t("Ends"), endOf(rule)),
-      h("td", { role: "cell" }, rule.can_revoke ? withdraw : null),
+      h("td", { role: "cell" }, rule.can_revoke ? withdrawal(rule, { ...ctx, done: load }) : null),
     );
   }
 
-  function placeOf(rule) {
-    if (rule.scope === "global") return t("everywhere");
-    if (rule.scope === "task") return t("one task");
-    if (rule.scope === "session") return h("a", { href: `/c/${rule.session_id}` }, t("one session"));
-    return ctx.workspaces.find(({ id }) => id === rule.workspace_id)?.name ?? t("a workspace");
-  }
+  load();
+}
 
-  async function remove(rule) {
+/** The button that takes a rule back; `ctx`: {failed(error), done()}. */
+export function withdrawal(rule, ctx) {
+  const remove = async () => {
     if (!(await confirmed(t("Withdraw this rule?"), t("{rule}: from now on it is decided without it, in running tasks too.", { rule: whatOf(rule) }), t("Withdraw")))) return;
     try {
       await api("DELETE", `/api/rules/${rule.id}`);
     } catch (error) {
       ctx.failed(error);
     }
-    await load();
-  }
+    await ctx.done();
+  };
+  return button(t("Withdraw"), { kind: "btn--quiet btn--small btn--no", "aria-label": t("Withdraw {rule}", { rule: whatOf(rule) }), onclick: remove });
+}
 
-  load();
+/** Where it counts; `session` is the one that the reader is in, if any. */
+export function placeOf(rule, { workspaces, session = null }) {
+  if (rule.scope === "global") return t("everywhere");
+  if (rule.scope === "task") return session ? t("this task") : t("one task");
+  if (rule.scope === "session") return session ? t("this session") : t("one session");
+  return workspaces.find(({ id }) => id === rule.workspace_id)?.name ?? t("a workspace");
 }
 
 /** A card's rule in the words that stood on the card; an administrator's by its patterns. */
-function whatOf(rule) {
+export function whatOf(rule) {
   if (rule.made_from && rule.note) return rule.note;
   const parts = [rule.tool || rule.capability || "*", rule.path, rule.host, rule.command].filter(Boolean);
   return rule.note ? `${parts.join(" · ")} (${rule.note})` : parts.join(" · ");

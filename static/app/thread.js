@@ -9,16 +9,18 @@ const NEAR_END = 80; // px: the end counts as in sight
 const BAR = 60; // px: what the bar covers
 const HAND_MS = 800; // a scroll within this time of a wheel, key or touch is the reader's own
 
-/** {draw(state), follow()}. `parts`: {thread, callout, jump}. */
+/** {draw(state), begin(card), top(turn)}. `parts`: {thread, callout, jump}. */
 export function threadView(parts, ctx) {
   const rows = new WeakMap();
   const scroll = follower(parts.jump);
   const gone = h("p", { class: "hint thread__gone", hidden: true }, t("Older events are no longer kept on this server."));
-  parts.thread.before(gone);
+  const none = h("p", { class: "thread__none", hidden: true }, t("Nothing has been asked here yet."));
+  parts.thread.before(gone, none);
   const shown = new Set(); // decisions that were on the page before
 
   function draw(state) {
     gone.hidden = !state.gone;
+    none.hidden = state.order.length > 0;
     const hidden = new Set(queuedTasks(state).map((task) => task.id));
     const tasks = state.order.filter((id) => !hidden.has(id)).map((id) => state.tasks[id]);
     reconcile(parts.thread, tasks.map((task, index) => row(task, index + 1)), ({ task }) => task.id, (item) => turnView(item, ctx));
@@ -42,7 +44,7 @@ export function threadView(parts, ctx) {
     return made;
   }
 
-  return { draw, follow: scroll.follow, top: scroll.top };
+  return { draw, begin: scroll.begin, top: scroll.top };
 }
 
 /** The view follows only while its end is in sight: one wheel, key or touch upwards stops it at once.
@@ -92,7 +94,11 @@ function follower(jump) {
   }
 
   return {
-    follow,
+    /** At the head of a decision, or at the end. */
+    begin(card) {
+      if (card) toHead(card);
+      else follow();
+    },
     drawn(fresh, running) {
       live = running;
       if (following && fresh) toHead(fresh);

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, events, members, profiles, service, standing
+from tasks import access, events, members, policy_in_force, profiles, service, standing
 from tasks.access import OWNER_ONLY, Principal
 from tasks.api import paging
 from tasks.api.edge import who
@@ -21,6 +21,7 @@ from tasks.api.schemas import (
     EventList,
     ForkIn,
     HandOverIn,
+    PolicyOut,
     RunningList,
     RunningOut,
     SessionIn,
@@ -135,6 +136,16 @@ async def delete_session(request: HttpRequest, session_id: str) -> Status[Any]:
     session = await access.writable_session(who(request), session_id)
     await service.delete_session(session.id, who(request).username)
     return Status(204, None)
+
+
+@router.get("/{session_id}/policy", response=answers(200, PolicyOut, 404))
+async def read_policy(request: HttpRequest, session_id: str) -> PolicyOut:
+    """What its tasks may do unasked, what is asked, what is refused, and what says so."""
+    return await sync_to_async(_policy)(who(request), session_id)
+
+
+def _policy(principal: Principal, session_id: str) -> PolicyOut:
+    return PolicyOut.of(policy_in_force.in_session(access.find_session(principal, session_id)))
 
 
 @router.post("/{session_id}/handover", response=answers(200, SessionOut, 404))

@@ -6,7 +6,9 @@ user may not see does not exist here either.
 
 from __future__ import annotations
 
+import getpass
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +60,16 @@ def in_words() -> Iterator[None]:
         if "no such table" in str(trouble) or "does not exist" in str(trouble):
             raise Refused("The database is not set up yet: run `make setup` first.") from None
         raise CommandError(f"The database does not answer: {trouble}") from None
+
+
+def on_the_machine() -> str:
+    """Who gives a command that acts as no user of Pilothouse: the operating system's user. No user
+    of ours can be called so, for the brackets."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in some containers
+        name = f"uid {os.getuid()}"
+    return f"{name} (command line)"
 
 
 def the_user(name: str | None, *, may_make: bool = False) -> User:

@@ -15,7 +15,7 @@ from tasks import access, wiring, words
 from tasks.access import Principal
 from tasks.conf import Conf, conf
 from tasks.events import wire_time
-from tasks.models import Member, ModelProfile, Session, Workspace
+from tasks.models import Member, ModelProfile, Session, Task, Workspace
 from tasks.service import MAX_GOAL_CHARS
 from tasks.templatetags.pages import THEMES
 
@@ -147,6 +147,7 @@ def _session(session: Session, roles: _Roles) -> dict[str, Any]:
         "workspace": _workspace(session.workspace, role),
         "owner": session.owner.get_username(),
         "archived": session.archived,
+        "mode": wiring.mode_of(Task.Trigger.CHAT, session.workspace.mode, session.mode),
         "model_profile_id": str(session.model_profile_id) if session.model_profile_id else None,
         **roles.rights(role),
         "decides": roles.groups(),

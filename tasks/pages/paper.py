@@ -38,6 +38,12 @@ MAX_LINE = 500
 TYPES = {"md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 _SUBJECTS = ("path", "question", "query", "url", "command", "name")
 """Arguments that say what a call is about; the first that is there."""
+_REACHES = {
+    "once": "this once",
+    "task": "for this task",
+    "session": "for this session",
+    "always": "always",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +56,8 @@ class Part:
     title: str = ""
     subject: str = ""
     """Of a call: its tool and what it was about."""
+    reach: str = ""
+    """Of an answer that counts for more than this call: how far."""
     text: str = ""
     """What was said about it; Markdown if the kind is text."""
     diff: str = ""
@@ -174,7 +182,15 @@ class Reading:
         about = _about(asked, event.edited_arguments)
         said = (event.answer if event.kind == "question" else "") or event.comment
         diff = event.diff or asked.diff
-        return Part(kind="decision", at=at, title=_verdict(event), **about, text=said, diff=diff)
+        return Part(
+            kind="decision",
+            at=at,
+            title=_verdict(event),
+            **about,
+            reach=_reach(event),
+            text=said,
+            diff=diff,
+        )
 
 
 def _verdict(event: ev.ApprovalResolved) -> str:
@@ -192,6 +208,13 @@ def _verdict(event: ev.ApprovalResolved) -> str:
             return say("The target changed; it was asked again")
         case _:
             return say("Withdrawn")
+
+
+def _reach(event: ev.ApprovalResolved) -> str:
+    """How far the answer to a call counts; nothing for what nobody answered, or no call."""
+    if event.kind != "call" or event.status not in ("approved", "rejected"):
+        return ""
+    return say(_REACHES.get(event.scope, event.scope))
 
 
 def _about(
@@ -238,7 +261,8 @@ def _written(part: Part) -> str:
             return part.text.strip()
         case "end":
             return f"**{part.title}** · {at}" + (f" · {_one_line(part.text)}" if part.text else "")
-    line = f"- {_one_line(part.title)}: {_code(part.subject)} · {at}"
+    reach = f" · {part.reach}" if part.reach else ""
+    line = f"- {_one_line(part.title)}: {_code(part.subject)}{reach} · {at}"
     said = f"\n\n{_indented(_quoted(part.text))}" if part.text else ""
     diff = f"\n\n{_indented(_fenced(part.diff))}" if part.diff else ""
     return line + said + diff

@@ -1,8 +1,10 @@
-"""docs/events.md is what outsiders build on: it must say what the code does."""
+"""docs/events.md is what outsiders build on: it must say what the code does. And what the pages give
+to copy can be run as it stands."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -13,8 +15,10 @@ import pytest
 from agent.events import TERMINAL_TYPES, LiveEvent, StoredEvent
 from config.env import ROOT
 from tasks import events
+from tests.support.documents import blocks
 
 PAGE = (ROOT / "docs/events.md").read_text(encoding="utf-8")
+TO_COPY = {"sh", "bash", "console", "ini", "nginx", "cron"}
 VOCABULARY = [*get_args(StoredEvent), *get_args(LiveEvent)]
 
 
@@ -59,3 +63,17 @@ def test_the_example_of_the_chain_is_what_the_store_computes(settings):
         assert own == expected
         assert events.canonical_json(msgspec.json.decode(payload)) == payload
         previous = expected
+
+
+def test_what_is_there_to_copy_has_no_gaps() -> None:
+    code = [
+        (place, line.split("#")[0]) for place, text in blocks(*TO_COPY) for line in text.split("\n")
+    ]
+    assert len(code) > 50
+    assert [found for found in code if re.search("…|<[a-z]", found[1])] == []
+
+
+def test_what_a_shell_gets_is_shell() -> None:
+    for place, text in blocks("sh", "bash"):
+        checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
+        assert checked.stderr == "", place

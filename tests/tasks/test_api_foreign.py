@@ -53,6 +53,7 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("put", "/api/workspaces/{workspace_id}/members/{username}"): {"role": "approver"},
     ("delete", "/api/workspaces/{workspace_id}/members/{username}"): None,
     ("get", "/api/sessions/{session_id}/events"): None,
+    ("get", "/api/sessions/{session_id}/policy"): None,
     ("get", "/api/sessions/{session_id}/export"): None,
     ("get", "/api/sessions/{session_id}/stream"): None,
     ("get", "/api/stream/{session_id}"): None,

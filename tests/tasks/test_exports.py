@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import io
 import json
 import shutil
@@ -312,7 +313,7 @@ def test_the_pages_of_the_admin_offer_it(session):
     assert exports.public_key() in client.get("/admin/tasks/auditentry/").content.decode()
 
 
-def test_by_command(session, tmp_path):
+def test_by_command(session, tmp_path, capsys):
     out = io.StringIO()
     call_command("export_log", "--public-key", stdout=out)
     assert out.getvalue().strip() == exports.public_key()
@@ -321,13 +322,26 @@ def test_by_command(session, tmp_path):
         target = tmp_path / f"{what[0]}.zip"
         call_command("export_log", *what, "--to", str(target), stdout=out)
         assert verify_export.main([str(target), "--audit-key", conf().audit_key.hex()]) == 0
+        assert f"by {getpass.getuser()} (command line)\n" in capsys.readouterr().out
         with pytest.raises(CommandError, match="exists"):
             call_command("export_log", *what, "--to", str(target), stdout=out)
+    exporters = AuditEntry.objects.filter(action__endswith=".exported").values_list("by", flat=True)
+    assert set(exporters) == {f"{getpass.getuser()} (command line)"}
     nobody = "00000000-0000-0000-0000-000000000001"
     for option in ("--task", "--session"):
         with pytest.raises(CommandError, match="There is no") as caught:
             call_command("export_log", option, nobody)
         assert caught.value.returncode == 2
+
+
+def test_the_server_is_named_where_somebody_named_it(session, settings):
+    told = {}
+    for given in (frozenset(), frozenset({"PILOTHOUSE_PUBLIC_URL"})):
+        settings.PILOTHOUSE = replace(conf(), given=given, public_url="https://ph.example.org")
+        files = files_of(exports.of_session(session, "alice"))
+        assert checked(files) == []
+        told[given] = json.loads(files["manifest.json"])["server"]
+    assert list(told.values()) == ["", "https://ph.example.org"]
 
 
 # ── the verifier's own arithmetic ─────────────────────────────────────────────────────────────

@@ -129,6 +129,14 @@ def test_the_boot_object_says_what_the_reader_may(
     assert boot["urls"]["admin"] is None
 
 
+@pytest.mark.parametrize(("who", "offered"), [("alice", True), ("dora", False), ("bob", False)])
+def test_a_conversation_is_handed_over_by_who_owns_it(
+    house: House, who: str, offered: bool
+) -> None:
+    body = browser(getattr(house, who)).get(f"/c/{house.session.pk}").content
+    assert (b'id="menu-handover"' in body) is offered
+
+
 def test_the_boot_object_has_what_the_page_documents(house: House) -> None:
     page = (ROOT / "docs/pages.md").read_text("utf-8")
     example = re.search(r"## The boot object\n\n```json\n(.*?)```", page, re.S)

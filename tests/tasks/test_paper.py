@@ -24,7 +24,7 @@ def house(tmp_path: Path) -> House:
     return make_house(tmp_path / "desk")
 
 
-async def played(house: House) -> Task:
+async def played(house: House, scope: str = "once") -> Task:
     """Read, write after a yes, answer."""
     write = {"path": "out.md", "content": "a ```` fence\n"}
     turns = (
@@ -35,7 +35,8 @@ async def played(house: House) -> Task:
     async with house.runner(*turns):
         task_id = (await house.ask(f"Compare\n{HOSTILE}")).task_id
         await house.until(task_id, "waiting_approval")
-        await house.reply((await house.pending(task_id)).id, comment=f"fine\n{HOSTILE}")
+        answer = {"comment": f"fine\n{HOSTILE}", "scope": scope}
+        await house.reply((await house.pending(task_id)).id, **answer)
         return await house.until(task_id, "completed")
 
 
@@ -59,7 +60,7 @@ async def test_markdown_tells_the_whole_story(house: House) -> None:
         f"> Compare\n> {HOSTILE}",
         "I look.",
         "- Done: `read_file a.txt`",
-        "- alice approved: `write_file out.md`",
+        "- alice approved: `write_file out.md` · this once · ",
         "  > fine",
         "`````diff",  # longer than the fence in the file
         "# Result",
@@ -67,6 +68,18 @@ async def test_markdown_tells_the_whole_story(house: House) -> None:
     ]
     places = [text.index(each) for each in wanted]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [("task", "for this task"), ("session", "for this session"), ("always", "always")],
+)
+async def test_an_answer_says_how_far_it_reaches(house: House, scope: str, words: str) -> None:
+    task = await played(house, scope)
+    text = (await fetch(house.alice, task, "md")).content.decode()
+    page = (await fetch(house.alice, task, "html")).content.decode()
+    assert f"- alice approved: `write_file out.md` · {words} · " in text
+    assert f"<code>write_file out.md</code> · {words} <time>" in page
 
 
 async def test_the_web_page_renders_the_model_s_words_and_escapes_the_rest(house: House) -> None:

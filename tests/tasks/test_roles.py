@@ -41,6 +41,7 @@ ALLOWED: dict[frozenset[str], str] = {
         get /api/tasks/{task_id}/artifacts       get /api/tasks/{task_id}/export
         get /api/artifacts/{artifact_id}         get /api/approvals/{approval_id}
         get /api/sessions/{session_id}           get /api/sessions/{session_id}/events
+        get /api/sessions/{session_id}/policy
         get /api/sessions/{session_id}/export    get /api/sessions/{session_id}/stream
         get /api/stream/{session_id}             get /api/workspaces/{workspace_id}/members
         get /c/{session_id}                      get /c/{session_id}/export.md

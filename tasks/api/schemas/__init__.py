@@ -42,7 +42,7 @@ from tasks.api.schemas.common import (
     stamp,
 )
 from tasks.api.schemas.models import ModelList, ModelOut, PricesOut, UsageItem, UsageOut, UsageSums
-from tasks.api.schemas.rules import RuleList, RuleOut
+from tasks.api.schemas.rules import PolicyOut, RuleList, RuleOut
 from tasks.api.schemas.sessions import (
     ForkedFrom,
     ForkIn,
@@ -115,6 +115,7 @@ __all__ = [
     "ModelList",
     "ModelOut",
     "NewTokenOut",
+    "PolicyOut",
     "PreviewIn",
     "PreviewOut",
     "PricesOut",

@@ -1,4 +1,4 @@
-"""Policy rules in force."""
+"""Policy rules in force, and what they and the modes make of each tool."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from tasks.api.schemas.common import stamp
 from tasks.models import PolicyRule
+from tasks.policy_in_force import InSession, Judged, ModeSource, Source, source_of
 
 
 class RuleOut(BaseModel):
@@ -72,3 +73,62 @@ def _id(found: UUID | None) -> str | None:
 class RuleList(BaseModel):
     items: Sequence[RuleOut]
     next: str | None
+
+
+class ToolPolicyOut(BaseModel):
+    """What becomes of a call of this tool which no narrower rule is about."""
+
+    name: str
+    capability: str
+    decision: str
+    """allow, ask or deny"""
+    source: Source
+    rule: str
+    """The same text as on the call's event."""
+    rule_id: str | None
+    reason: str
+    unattended: str
+    """The decision for schedules and webhooks."""
+    approvers: str
+    """The group whose members alone approve; empty: whoever may decide."""
+    another_person: bool
+    """Whoever asked for the task does not approve."""
+    votes: int
+    """How many people must agree."""
+
+    @classmethod
+    def of(cls, tool: Judged) -> ToolPolicyOut:
+        decided, demands = tool.watched, tool.demands
+        return cls(
+            name=tool.name,
+            capability=tool.capability,
+            decision=decided.decision,
+            source=source_of(decided),
+            rule=decided.rule,
+            rule_id=decided.rule_id or None,
+            reason=decided.reason,
+            unattended=tool.unattended.decision,
+            approvers=demands.group,
+            another_person=demands.another_person,
+            votes=demands.votes,
+        )
+
+
+class PolicyOut(BaseModel):
+    """What the tasks of a session may do."""
+
+    mode: str
+    mode_of: ModeSource
+    """Who says so."""
+    unattended_mode: str
+    """The mode for schedules and webhooks."""
+    tools: Sequence[ToolPolicyOut]
+
+    @classmethod
+    def of(cls, policy: InSession) -> PolicyOut:
+        return cls(
+            mode=policy.mode,
+            mode_of=policy.mode_of,
+            unattended_mode=policy.unattended_mode,
+            tools=[ToolPolicyOut.of(tool) for tool in policy.tools],
+        )

@@ -14,9 +14,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from tasks import audit, exports
+from tasks import exports
 from tasks.exports import Export
-from tasks.management.people import Refused, in_words
+from tasks.management.people import Refused, in_words, on_the_machine
 from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Session, Task
 
@@ -51,14 +51,15 @@ class Command(UncheckedCommand):
 
 
 def _export(options: dict[str, Any]) -> Export:
+    by = on_the_machine()
     if options["audit"]:
-        return exports.of_audit(audit.NOBODY)
+        return exports.of_audit(by)
     if options["task"]:
         task = Task.objects.filter(pk=options["task"]).first()
         if task is None:
             raise Refused(f"There is no task {options['task']}.")
-        return exports.of_task(task, audit.NOBODY)
+        return exports.of_task(task, by)
     session = Session.objects.filter(pk=options["session"]).first()
     if session is None:
         raise Refused(f"There is no session {options['session']}.")
-    return exports.of_session(session, audit.NOBODY)
+    return exports.of_session(session, by)
