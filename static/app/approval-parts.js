@@ -102,10 +102,11 @@ function lostWhy({ status, comment }, who) {
   return comment ? `${what} “${comment}”` : what;
 }
 
-function openWhy({ kind, reason, replaces, created_at: at }) {
+function openWhy({ kind, name, reason, replaces, created_at: at }) {
   if (kind === "unknown_effect") return `${reason} ${t("It is not repeated without you.")}`;
   if (kind === "question") return t("It cannot go on well without your answer. If nobody answers, it goes on without one.");
   if (replaces) return t("The file changed after you were asked. This is the change against the file as it is now. Nothing has been written yet.");
+  if (kind === "call" && reason === `${name} has an effect, so a person decides.`) return `${t("{name} has an effect, so a person decides.", { name })} ${t("Nothing has happened yet.")}`;
   if (kind === "call") return `${reason ? `${reason.replace(/\.?$/, ".")} ` : ""}${t("Nothing has happened yet.")}`;
   return reason || t("Asked at {time}.", { time: moment(at) });
 }

@@ -149,7 +149,8 @@ export function diffView(diff, tools = []) {
 }
 
 function plainView(found, tools) {
-  const head = h("div", { class: "diff__h" }, h("span", { class: "strong mono" }, found.path), tools.length ? h("div", { class: "btn-row" }, tools) : null);
+  const what = found.path ? h("span", { class: "strong mono" }, found.path) : h("span", { class: "strong" }, t("What would happen"));
+  const head = h("div", { class: "diff__h" }, what, tools.length ? h("div", { class: "btn-row" }, tools) : null);
   return h("div", { class: "diff" }, head, h("pre", { class: "mono wrap diff__plain", tabindex: "0" }, found.note));
 }
 

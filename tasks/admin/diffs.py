@@ -1,4 +1,6 @@
-"""A unified diff as rows of a table: number, sign, text, with the changed words of a line marked."""
+"""A unified diff as rows of a table: number, sign, text, with the changed words of a line marked.
+
+Evidence that is no diff (what a command would run, and where) is rows of its lines."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from agent.toolbox import NOT_A_DIFF
 from tasks.admin.words import visible
 
 MAX_LINES = 400
@@ -44,6 +47,9 @@ class Diff:
 
     @property
     def size(self) -> str:
+        """Empty for evidence that is no diff."""
+        if self.rows and not (self.added or self.deleted):
+            return ""
         parts = [f"+{self.added}" if self.added else "", f"−{self.deleted}" if self.deleted else ""]  # noqa: RUF001
         return " ".join(part for part in parts if part) or "nothing"
 
@@ -52,7 +58,8 @@ def parse(text: str, limit: int | None = MAX_LINES) -> Diff | None:
     """None when there is no diff."""
     if not text:
         return None
-    rows = list(_with_words(list(_rows(text))))
+    shows = _lines if text.startswith(NOT_A_DIFF) else _rows
+    rows = list(_with_words(list(shows(text))))
     shown = rows if limit is None else rows[:limit]
     return Diff(
         rows=tuple(shown),
@@ -60,6 +67,11 @@ def parse(text: str, limit: int | None = MAX_LINES) -> Diff | None:
         deleted=sum(row.kind == "d" for row in rows),
         left_out=len(rows) - len(shown),
     )
+
+
+def _lines(text: str) -> Iterator[DiffRow]:
+    for line in visible(text).removesuffix("\n").split("\n"):
+        yield DiffRow(kind="c", parts=((line, False),) if line else ())
 
 
 def _rows(text: str) -> Iterator[DiffRow]:

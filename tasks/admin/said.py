@@ -100,7 +100,8 @@ def change_fold(diff: str, summary: str, *, open_: bool) -> tuple[Fold, ...]:
     parsed = diffs.parse(diff)
     if parsed is None:
         return ()
-    return (Fold(summary=f"{summary}: {parsed.size}", diff=parsed, open=open_),)
+    told = f"{summary}: {parsed.size}" if parsed.size else "What would happen"
+    return (Fold(summary=told, diff=parsed, open=open_),)
 
 
 def arguments_fold(

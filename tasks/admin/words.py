@@ -21,11 +21,18 @@ VERBS = {
     "write_file": ("write", "wrote"),
     "edit_file": ("change", "changed"),
     "ask_user": ("ask", "asked"),
+    "run_command": ("run", "ran"),
+    "fetch_url": ("fetch", "fetched"),
 }
 """What a tool is to do, and what it did."""
 
 
-_SUBJECTS = {"search_files": "query", "ask_user": "question"}
+_SUBJECTS = {
+    "search_files": "query",
+    "ask_user": "question",
+    "run_command": "command",
+    "fetch_url": "url",
+}
 """The argument that says what a call is about, where it is not a path."""
 
 

@@ -29,7 +29,7 @@ class ApiToken(models.Model):
         verbose_name = "API token"
 
     def __str__(self) -> str:
-        return f"{self.prefix}… ({self.name})"
+        return f"{self.prefix}… ({self.name})" if self.name else f"{self.prefix}…"
 
 
 class SignInLink(models.Model):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
 from agent import events as ev
+from agent.toolbox import NOT_A_DIFF
 from tasks import events
 from tasks.models import Approval, AuditEntry, PolicyRule, Task
 from tests.support.admin import DIFF, append, committed, listing, signed_in, staff, text, url
@@ -28,6 +31,26 @@ def test_pending_approvals_come_first_with_their_diff(admin, house):
     page = text(admin.get(url(house.approval)))
     assert page.index("What would change") < page.index("Approve once")
     assert "<ins>new</ins>" in page
+
+
+def test_what_a_command_would_do_is_shown_whole_above_the_buttons(admin, house):
+    """Also where a part of it looks like a diff."""
+    line = "printf '@@ -1 +1 @@\n+harmless'; rm -rf build"
+    approval = make_approval(
+        house.task,
+        tool_call_id="call-2",
+        tool="run_command",
+        capability="shell:execute",
+        arguments={"command": line},
+        diff=f"{NOT_A_DIFF} command\n{line}\n\n{NOT_A_DIFF} where\nsandbox: bubblewrap\n",
+    )
+    page = text(admin.get(reverse("admin:tasks_approval_change", args=[approval.pk])))
+    shown = page[page.index("What would happen</h2>") : page.index(">Decide</h2>")]
+    for words in ("@@ -1 +1 @@", "+harmless", "rm -rf build", "sandbox: bubblewrap"):
+        assert words in shown
+    assert "What would change" not in page
+    lists = text(admin.get(reverse("admin:tasks_approval_changelist")))
+    assert re.search(r"Run <code>printf .*rm -rf build</code>", lists, re.S)
 
 
 @committed

@@ -64,6 +64,22 @@ def test_the_policy_in_force_says_where_it_comes_from(admin, settings):
     assert re.findall(r'class="is-(\w+)"', row[0]) == ["ask", "deny"]
 
 
+def test_filters_offer_the_entrances_that_there_are(admin, house):
+    for lists, parameter in (("task", "trigger"), ("approval", "task__trigger")):
+        page = text(admin.get(reverse(f"admin:tasks_{lists}_changelist")))
+        offered = re.findall(rf"[?&;]{parameter}__exact=(\w+)", page)
+        assert offered == ["chat", "api", "cron", "command"], lists
+        here = f"{parameter}__exact={house.task.trigger}"
+        away = f"{parameter}__exact=cron"
+        rows = [
+            len(admin.get(f"/admin/tasks/{lists}/?{query}").context["cl"].result_list)
+            for query in (here, away)
+        ]
+        assert rows[0] > rows[1] == 0, lists
+    explain = text(admin.get(reverse("admin:tasks_policyrule_explain")))
+    assert "AG-UI" not in explain
+
+
 def test_the_audit_page_checks_its_own_chain(admin, house):
     access.issue_token(house.alice, "t")
     assert "Chain not checked yet" in text(admin.get(listing(AuditEntry)))
