@@ -8,6 +8,7 @@ counts for itself, and nobody is turned away because of that.
 
 from __future__ import annotations
 
+import hmac
 import logging
 import math
 import threading
@@ -180,5 +181,7 @@ def counters() -> Counters:
     """This process's."""
     settings = conf()
     if settings.scale_out:
-        return InRedis(settings.redis_url, f"pilothouse:{settings.public_url}")
+        # The one thing that all processes of an installation have in common, and no other one has.
+        mark = hmac.digest(settings.audit_key, b"counters", "sha256").hex()[:16]
+        return InRedis(settings.redis_url, f"pilothouse:{mark}")
     return InMemory()
