@@ -18,10 +18,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-Opener = Callable[[int, str, int], int]
-"""(descriptor of the root, path below it, flags of os.open) -> descriptor"""
+
+class Opener(Protocol):
+    """How a path below a directory is opened: (its descriptor, path, flags of os.open)."""
+
+    def __call__(self, root: int, path: str, flags: int, /, *, links: bool = True) -> int: ...
+
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 NO_LINK = DIRECTORY | os.O_NOFOLLOW
@@ -30,6 +34,7 @@ MAX_LINKS = 40
 
 _SYS_OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _ATTEMPTS = 64
 _TRANSIENT = (errno.EAGAIN, errno.EINTR)
@@ -46,9 +51,10 @@ class _OpenHow(ctypes.Structure):
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def by_kernel(root: int, path: str, flags: int) -> int:
-    """Open with one system call that cannot leave `root`."""
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+def by_kernel(root: int, path: str, flags: int, *, links: bool = True) -> int:
+    """Open with one system call that cannot leave `root`; without `links` it follows none."""
+    resolve = _RESOLVE_BENEATH | (_RESOLVE_NO_MAGICLINKS if links else _RESOLVE_NO_SYMLINKS)
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     code = 0
     for _ in range(_ATTEMPTS):
         fd = _libc.syscall(
@@ -66,9 +72,9 @@ def by_kernel(root: int, path: str, flags: int) -> int:
     raise OSError(code, os.strerror(code))
 
 
-def by_steps(root: int, path: str, flags: int) -> int:
+def by_steps(root: int, path: str, flags: int, *, links: bool = True) -> int:
     """Open component by component."""
-    with Walk(root, path) as walk:
+    with Walk(root, path, links=links) as walk:
         last = walk.to_last()
         return os.open(last.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=walk.fd)
 
@@ -118,9 +124,9 @@ class Walk:
     `..` returns to a descriptor that is already open, so nobody can move it elsewhere first.
     """
 
-    def __init__(self, root: int, path: str) -> None:
+    def __init__(self, root: int, path: str, *, links: bool = True) -> None:
         self._fds = [os.dup(root)]
-        self._links = 0
+        self._links = 0 if links else MAX_LINKS
         self.names: list[str] = []
         """Where we are, links resolved."""
         self.left = deque(_steps(path, linked=False))

@@ -53,6 +53,8 @@ class Run:
     """It may run now."""
 
     expected_target: str | None = None
+    judged: tuple[str, ...] = ()
+    """Where it reaches, as policy judged it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,13 +157,13 @@ class CallDesk:
             return Settle(ok=False, content="Not run: these are not the arguments approved.")
         approved_target = call.answer.target_digest
         if not approved_target:
-            return Run()
+            return Run(judged=decision.paths)
         try:
             now = await self._preview(call)
         except (PathRefused, ToolFailed) as refusal:
             return Settle(ok=False, content=str(refusal))
         if now.target_digest == approved_target:
-            return Run(expected_target=approved_target)
+            return Run(expected_target=approved_target, judged=decision.paths)
         asked = await self._ask(call, call.answer.kind, _CHANGED, now, decision)
         return msgspec.structs.replace(asked, replaces=call.answer.approval_id)
 
@@ -175,7 +177,7 @@ class CallDesk:
         if decision.uses and decision.decision == "allow" and runs_now:
             decision = await self._judge.settle(call.asked.name, arguments)
         if decision.decision == "allow":
-            return Run()
+            return Run(judged=decision.paths)
         if self._transcript.rejections(call) >= 2:
             return Settle(ok=False, content=_TWICE_REJECTED)
         return await self._question(call, "call", decision.reason, decision)
@@ -289,6 +291,7 @@ class CallDesk:
 
         context = self._judge.context(
             call.asked.name,
+            judged=go.how.judged,
             progress=progress,
             expected_target=go.how.expected_target,
             answer="" if call.answer is None else call.answer.answer or "",

@@ -59,7 +59,7 @@ class Judge:
         except (PathRefused, ToolFailed) as refusal:
             rule = "guard: refused"
             return Decision(decision="deny", rule=rule, reason=str(refusal), chain=(rule,))
-        return self.policy.decide(subject)
+        return replace(self.policy.decide(subject), paths=subject.paths)
 
     async def settle(self, tool: str, arguments: dict[str, Any]) -> Decision:
         """The same for a call that runs at once if it is allowed: takes a use of each rule that
@@ -92,8 +92,9 @@ class Judge:
             return None
         return standing(subject)
 
-    def context(self, tool: str, **more: Any) -> ToolContext:
-        """What the tool is given: what it walks over is what it may show."""
+    def context(self, tool: str, judged: tuple[str, ...] = (), **more: Any) -> ToolContext:
+        """What the tool is given: what it walks over is what it may show. With the paths that were
+        `judged`, it reaches these and follows no link."""
         found = self.toolbox.get(tool)
         capability = found.capability if found else ""
 
@@ -102,4 +103,5 @@ class Judge:
 
         if self.policy.rules:
             more["permits"] = permits
-        return ToolContext(workspace=self.workspace, shelf=self.shelf, **more)
+        workspace = self.workspace.unlinked() if judged else self.workspace
+        return ToolContext(workspace=workspace, judged=judged, shelf=self.shelf, **more)

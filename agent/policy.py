@@ -103,6 +103,8 @@ class Decision:
     """An administrator's rule decided: no answer to a card can stand against it."""
     chain: tuple[str, ...] = ()
     """What was looked at on the way, in order."""
+    paths: tuple[str, ...] = ()
+    """Where the call reaches, as it was judged; none: that did not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,9 @@ class ToolContext:
     """What the person answered, for a tool that asks."""
     permits: Callable[[str], bool] = lambda path: True
     """Whether a tool that looks through many places may show this one (root-relative path)."""
+    judged: tuple[str, ...] = ()
+    """The paths that policy judged, links resolved: the call is about these, whatever its own
+    spelling leads to by now."""
     shelf: Shelf | None = None
     """Where a tool keeps what files held before it changed them; None: nowhere."""
 
@@ -121,6 +124,8 @@ class Tool:
     """Needed by every tool with an effect. Raises like `run`."""
     reach: ReachOf | None = None
     """What a call is about. Raises PathRefused where the guard would; changes nothing."""
+    pinned: Callable[[dict[str, Any], tuple[str, ...]], dict[str, Any]] | None = None
+    """The arguments of a call that is about exactly these paths."""
     risk: str = "low"
     """low, medium or high."""
     asks: bool = False
@@ -201,6 +206,8 @@ class Toolbox:
         problem = self.problem(name, arguments)
         if tool is None or problem:
             return ToolResult(ok=False, content=bound(problem or ""))
+        if context.judged and tool.pinned is not None:
+            arguments = tool.pinned(arguments, context.judged)
         try:
             return _fitting(await self._call(tool, tool.run, arguments, context))
         except TargetChanged:

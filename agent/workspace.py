@@ -15,51 +15,42 @@ A Workspace holds nothing open, so it costs nothing, leaks nothing and may be sh
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import os
-import secrets
-import stat
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 
 from agent.beneath import DIRECTORY, Opener, Step, Walk, best_opener, open_root
-from agent.errors import PathRefused, TargetChanged
+from agent.directory import (
+    ABSENT,
+    OUTSIDE,
+    PERMISSIONS,
+    READ,
+    Entry,
+    compare,
+    digest_at,
+    digest_of,
+    enterable,
+    entry_in,
+    entry_of,
+    left_behind,
+    lstat,
+    regular,
+    replace_file,
+    writable,
+)
+from agent.errors import PathRefused
 from agent.paths import MAX_DEPTH, TEMPORARY, file_path, forbid, normal, refused, writable_path
 
-ABSENT = "absent"
-"""The digest of a file that is not there."""
+__all__ = ["ABSENT", "MAX_WRITE_BYTES", "PERMISSIONS", "Entry", "Listing", "Target", "Workspace"]
+
 MAX_SWEPT = 100_000
 """Entries looked at in one sweep."""
 MAX_WRITE_BYTES = 16 * 1024 * 1024
-MAX_DIGEST_BYTES = 1024 * 1024 * 1024
-PERMISSIONS = 0o777
-
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_OUTSIDE = {
-    errno.EXDEV: "the path leads out of the workspace",
-    errno.ELOOP: "the path goes through a link that leads nowhere in the workspace, or would write "
-    "through a linked directory",
-    errno.ENXIO: "it is not a regular file",
-    errno.ENAMETOOLONG: "the path is too long",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """Something in the workspace."""
-
-    path: str
-    """Relative to the root."""
-    kind: str
-    """file, directory, link or other"""
-    size: int
-    """Bytes, of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +83,19 @@ class Workspace:
 
     root: Path
     opener: Opener = field(default_factory=best_opener, repr=False)
+    links: bool = True
+    """False: no link is followed, because where each path leads was looked at before."""
+
+    def unlinked(self) -> Workspace:
+        """The same folder, for paths that were judged: what became a link since is refused."""
+        return replace(self, links=False)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────
 
     def open_read(self, path: str) -> BufferedReader:
         """Open a regular file. The caller closes it."""
         with self._root() as root, _refusing():
-            return _regular(self.opener(root, file_path(path), _READ))
+            return regular(self._open(root, file_path(path), READ))
 
     def read_bytes(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a file."""
@@ -109,7 +106,7 @@ class Workspace:
         """sha256 of a file's content in hex, or `absent`."""
         try:
             with self.open_read(path) as source:
-                return _digest(source)
+                return digest_of(source)
         except FileNotFoundError:
             return ABSENT
 
@@ -118,7 +115,7 @@ class Workspace:
         with self._walk(normal(path)) as walk:
             name = walk.to_last().name
             way = walk.names if name == "." and walk.names else (*walk.names, name)
-            return _entry("/".join(way), _lstat(walk.fd, name))
+            return entry_of("/".join(way), lstat(walk.fd, name))
 
     def resolve(self, path: str) -> str:
         """Where a path leads, links resolved: its one true spelling, also of what is not there."""
@@ -150,7 +147,7 @@ class Workspace:
             found += entries
             if len(found) > max_entries:
                 return Listing(entries=tuple(found[:max_entries]), complete=False)
-            below = [entry.path for entry in entries if _enterable(entry, skip)]
+            below = [entry.path for entry in entries if enterable(entry, skip)]
             complete = complete and (depth < max_depth or not below)
             waiting.extend((each, depth + 1) for each in below if depth < max_depth)
         return Listing(entries=tuple(found), complete=complete)
@@ -167,10 +164,10 @@ class Workspace:
                 above = range(len(walk.names) + 1, len(way))
                 missing = tuple("/".join(way[:depth]) for depth in above)
                 return Target(path="/".join(way), digest=ABSENT, size=0, missing=missing)
-            found = _writable(walk.fd, step)
+            found = writable(walk.fd, step)
             return Target(
                 path="/".join((*walk.names, step.name)),
-                digest=_digest_at(walk.fd, step.name),
+                digest=digest_at(walk.fd, step.name),
                 size=found.st_size if found else 0,
                 mode=found.st_mode & PERMISSIONS if found else 0,
             )
@@ -193,17 +190,17 @@ class Workspace:
         if len(data) > MAX_WRITE_BYTES:
             raise refused(f"more than {MAX_WRITE_BYTES:,} bytes for one file")
         found = self.target(path, forbidden=forbidden)  # refuse before a directory is made
-        _compare(expected, found.digest)
+        compare(expected, found.digest)
         with self._walk(writable_path(path)) as walk:
             step = walk.to_last(create=True, linked_directories=False, look=forbid(forbidden))
-            _replace(walk.fd, step, data, expected, mode)
+            replace_file(walk.fd, step, data, expected, mode)
 
     def remove(self, path: str, *, expected: str) -> None:
         """Delete a file, if its digest is the expected one: else TargetChanged."""
         with self._walk(writable_path(path)) as walk:
             step = walk.to_last(linked_directories=False)
-            _writable(walk.fd, step)
-            _compare(expected, _digest_at(walk.fd, step.name))
+            writable(walk.fd, step)
+            compare(expected, digest_at(walk.fd, step.name))
             os.unlink(step.name, dir_fd=walk.fd)
             os.fsync(walk.fd)
 
@@ -227,13 +224,13 @@ class Workspace:
 
     def _scan(self, place: str, limit: int) -> list[Entry]:
         with self._root() as root, _refusing():
-            fd = self.opener(root, place, DIRECTORY)
+            fd = self._open(root, place, DIRECTORY)
             try:
                 with os.scandir(fd) as entries:
                     return [
                         seen
                         for entry in islice(entries, limit)
-                        if (seen := _seen(place, entry)) is not None
+                        if (seen := entry_in(place, entry)) is not None
                     ]
             finally:
                 os.close(fd)
@@ -241,12 +238,12 @@ class Workspace:
     def _sweep_one(self, place: str, before: float) -> int:
         removed = 0
         with suppress(OSError, PathRefused), self._root() as root:  # gone, or closed to us
-            fd = self.opener(root, place, DIRECTORY)
+            fd = self._open(root, place, DIRECTORY)
             try:
                 with os.scandir(fd) as entries:
                     names = [entry.name for entry in entries if TEMPORARY.fullmatch(entry.name)]
                 for name in names:
-                    if _left_behind(_lstat(fd, name), before):
+                    if left_behind(lstat(fd, name), before):
                         os.unlink(name, dir_fd=fd)
                         removed += 1
             finally:
@@ -255,8 +252,11 @@ class Workspace:
 
     @contextmanager
     def _walk(self, path: str) -> Iterator[Walk]:
-        with self._root() as root, _refusing(), Walk(root, path) as walk:
+        with self._root() as root, _refusing(), Walk(root, path, links=self.links) as walk:
             yield walk
+
+    def _open(self, root: int, path: str, flags: int) -> int:
+        return self.opener(root, path, flags, links=self.links)
 
     @contextmanager
     def _root(self) -> Iterator[int]:
@@ -279,8 +279,8 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _OUTSIDE:
-            raise refused(_OUTSIDE[error.errno]) from error
+        if error.errno in OUTSIDE:
+            raise refused(OUTSIDE[error.errno]) from error
         raise
 
 
@@ -288,112 +288,3 @@ def _creatable(left: Sequence[Step]) -> list[str]:
     if any(step.name == ".." for step in left):
         raise refused("the path goes back from a directory that does not exist")
     return [step.name for step in left]
-
-
-# ── what is there ─────────────────────────────────────────────────────────────────────────────
-
-
-def _regular(fd: int) -> BufferedReader:
-    """The descriptor as a file object; closed and refused when it is anything but a file."""
-    try:
-        mode = os.fstat(fd).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, "it is a directory")
-        if not stat.S_ISREG(mode):
-            raise refused(_OUTSIDE[errno.ENXIO])
-        return os.fdopen(fd, "rb")
-    except BaseException:
-        os.close(fd)
-        raise
-
-
-def _lstat(directory: int, name: str) -> os.stat_result:
-    return os.stat(name, dir_fd=directory, follow_symlinks=False)
-
-
-def _entry(path: str, found: os.stat_result) -> Entry:
-    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
-    return Entry(path=path, kind=kind, size=found.st_size if kind == "file" else 0)
-
-
-def _seen(place: str, found: os.DirEntry[str]) -> Entry | None:
-    if TEMPORARY.fullmatch(found.name):
-        return None
-    path = found.name if place == "." else f"{place}/{found.name}"
-    try:
-        return _entry(path, found.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        return None  # deleted since it was named
-
-
-def _enterable(entry: Entry, skip: Collection[str]) -> bool:
-    return entry.kind == "directory" and entry.path.rpartition("/")[2] not in skip
-
-
-def _left_behind(found: os.stat_result, before: float) -> bool:
-    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
-    return ours and found.st_mtime < before
-
-
-def _digest(source: BufferedReader) -> str:
-    if os.fstat(source.fileno()).st_size > MAX_DIGEST_BYTES:
-        raise refused(f"the file is larger than {MAX_DIGEST_BYTES:,} bytes")
-    return hashlib.file_digest(source, "sha256").hexdigest()
-
-
-def _digest_at(directory: int, name: str) -> str:
-    try:
-        fd = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-    except FileNotFoundError:
-        return ABSENT
-    with _regular(fd) as source:
-        return _digest(source)
-
-
-def _writable(directory: int, step: Step) -> os.stat_result | None:
-    """What would be replaced, None when nothing is there, or a refusal."""
-    try:
-        found = _lstat(directory, step.name)
-    except FileNotFoundError:
-        if step.linked:
-            raise refused(_OUTSIDE[errno.ELOOP]) from None
-        return None
-    if stat.S_ISDIR(found.st_mode):
-        raise refused("the path names a directory, not a file")
-    if not stat.S_ISREG(found.st_mode):
-        raise refused(_OUTSIDE[errno.ENXIO])
-    if found.st_nlink > 1:
-        raise refused("the file has a second hard link, perhaps outside, and may only be read")
-    return found
-
-
-def _compare(expected: str | None, actual: str) -> None:
-    if expected is not None and actual != expected:
-        raise TargetChanged("The file is not the one that was approved: it changed since then.")
-
-
-def _replace(
-    directory: int, step: Step, data: bytes, expected: str | None, mode: int | None
-) -> None:
-    found = _writable(directory, step)
-    if mode is None and found:
-        mode = found.st_mode & PERMISSIONS
-    temporary = f".pilothouse-{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o666, dir_fd=directory)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            if mode is not None:
-                os.fchmod(fd, mode)
-            os.fsync(fd)
-        _writable(directory, step)
-        if expected is not None:
-            _compare(expected, _digest_at(directory, step.name))
-        os.rename(temporary, step.name, src_dir_fd=directory, dst_dir_fd=directory)
-    finally:
-        with suppress(FileNotFoundError):  # it is gone when it was renamed
-            os.unlink(temporary, dir_fd=directory)
-    os.fsync(directory)

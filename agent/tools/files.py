@@ -31,6 +31,11 @@ def path_reach(arguments: dict[str, Any], workspace: Workspace) -> Reach:
         return Reach(paths=(workspace.resolve(arguments.get("path", ".")),))
 
 
+def pinned_path(arguments: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
+    """The same call under the path that was judged."""
+    return {**arguments, "path": paths[0]}
+
+
 def list_files(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
     path = arguments.get("path", ".")
     depth = arguments.get("depth", DEFAULT_DEPTH)
@@ -152,6 +157,7 @@ LIST_FILES = Tool(
     capability="file:read",
     run=list_files,
     reach=path_reach,
+    pinned=pinned_path,
 )
 
 READ_FILE = Tool(
@@ -173,4 +179,5 @@ READ_FILE = Tool(
     capability="file:read",
     run=read_file,
     reach=path_reach,
+    pinned=pinned_path,
 )

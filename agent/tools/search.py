@@ -13,7 +13,7 @@ from typing import Any
 
 from agent.errors import PathRefused, ToolFailed
 from agent.toolbox import Tool, ToolContext, ToolResult
-from agent.tools.files import PATH, UNENTERED, path_reach
+from agent.tools.files import PATH, UNENTERED, path_reach, pinned_path
 from agent.tools.texts import decode, in_words
 from agent.workspace import Entry, Workspace
 
@@ -162,4 +162,5 @@ SEARCH_FILES = Tool(
     capability="file:read",
     run=search_files,
     reach=path_reach,
+    pinned=pinned_path,
 )

@@ -15,7 +15,7 @@ from agent.shelf import MAX_FILE_BYTES
 from agent.text import clean, cut
 from agent.toolbox import Preview, Tool, ToolContext, ToolResult
 from agent.tools.diffs import split_lines, unified
-from agent.tools.files import PATH, path_reach
+from agent.tools.files import PATH, path_reach, pinned_path
 from agent.tools.texts import MAX_TEXT_BYTES, Decoded, decode, in_words
 from agent.undo import keep_write
 from agent.workspace import ABSENT, Target, Workspace
@@ -237,6 +237,7 @@ WRITE_FILE = Tool(
     run=write_file,
     preview=preview_write,
     reach=path_reach,
+    pinned=pinned_path,
 )
 
 EDIT_FILE = Tool(
@@ -261,4 +262,5 @@ EDIT_FILE = Tool(
     run=edit_file,
     preview=preview_edit,
     reach=path_reach,
+    pinned=pinned_path,
 )

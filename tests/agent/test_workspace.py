@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.beneath import MAX_LINKS, by_steps
+from agent.directory import entry_in
 from agent.errors import PathRefused
 from agent.paths import MAX_DEPTH
-from agent.workspace import Workspace, _seen
+from agent.workspace import Workspace
 from tests.support.jail import listed, read, sha256
 
 PATHS = json.loads((Path(__file__).parent / "data" / "jail_paths.json").read_text())
@@ -299,10 +300,10 @@ def test_a_walk_survives_a_directory_that_it_may_not_enter(tmp_path):
     (tmp_path / "ws/stays").mkdir()
     (tmp_path / "ws/stays/x").write_text("x")
 
-    def opener(root: int, path: str, flags: int) -> int:
+    def opener(root: int, path: str, flags: int, /, *, links: bool = True) -> int:
         if path == "gone":  # as if it was removed since it was listed
             raise FileNotFoundError(errno.ENOENT, "gone")
-        return by_steps(root, path, flags)
+        return by_steps(root, path, flags, links=links)
 
     found = Workspace(tmp_path / "ws", opener).walk(".", max_depth=3, max_entries=10)
     assert [entry.path for entry in found.entries] == ["gone", "stays", "stays/x"]
@@ -314,4 +315,4 @@ def test_a_file_deleted_while_it_is_listed_is_left_out(tmp_path):
     with os.scandir(tmp_path) as entries:
         found = next(entries)
     (tmp_path / "brief").unlink()
-    assert _seen(".", found) is None
+    assert entry_in(".", found) is None

@@ -139,7 +139,7 @@ def test_ten_thousand_swaps_gain_nothing(arena, opener):
 
 
 def test_the_race_is_lost_by_who_only_opens(arena):
-    def naive(root: int, path: str, flags: int) -> int:
+    def naive(root: int, path: str, flags: int, /, *, links: bool = True) -> int:
         return os.open(path, flags, dir_fd=root)
 
     workspace, read, seen = Workspace(arena.root, naive), b"", 0

@@ -105,7 +105,7 @@ def test_listing_hides_our_own_temporary_files(jail):
 
 
 def test_the_kernel_is_asked_where_it_answers():
-    def unknown(root: int, path: str, flags: int) -> int:
+    def unknown(root: int, path: str, flags: int, /, *, links: bool = True) -> int:
         raise OSError(errno.ENOSYS, "no such system call")
 
     assert not beneath.works(unknown)
