@@ -61,6 +61,8 @@ class Meter:
 
 def fit(history: Sequence[Message], budget: int = HISTORY_BYTES) -> list[Message]:
     """The history with tool results marked as data, within about `budget` bytes where possible."""
+    if size(history) <= budget:
+        return [_marked(message) for message in history]
     messages = shortened(history, budget)
     for give_way in (_without_old_requests, _without_old_replies, _with_cut_results):
         if size(messages) <= budget:

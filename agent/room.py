@@ -47,7 +47,9 @@ class Room:
         """Whether leaving out old results is not enough, or has just proved not to be."""
         if self._hopeless:
             return False
-        return self._short or size(shortened(history, budget)) > budget
+        if self._short or size(history) <= budget:
+            return self._short
+        return size(shortened(history, budget)) > budget
 
     def sending(self, system: str, history: Sequence[Message]) -> None:
         self._sent = self._fixed(system) + size(history)

@@ -1,10 +1,9 @@
 """Open requests have an end that Django honours.
 
-Cancelling Django's handler, as servers do when they stop, leaves the tasks inside it alone: no
-`finally` of a stream ever runs. The one thing that it understands is a client who leaves. So at
-shutdown, and whenever a server cancels a request, the handler is told `http.disconnect` and is
-given the time to finish; then a stream is ended properly, without a terminal event, and a request
-without an answer yet gets 503.
+Servers cancel their requests when they stop, and then nothing can be sent any more. So at shutdown a
+handler that listens is told `http.disconnect` and ends its stream properly, without a terminal event;
+one that makes an answer has the time to finish it, then it is cancelled and the answer is 503. Where
+the server itself gives a request up, both happen at once.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from streaming.asgi.wire import App, Message, Receive, Scope, Send, send_error
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER = ((b"retry-after", b"2"),)
+LATE_SECONDS = 0.25
+"""What a cancelled answer gets to say that it is none."""
 
 
 class OpenExchanges:
@@ -42,6 +43,8 @@ class OpenExchanges:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=LATE_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._closed:
@@ -54,13 +57,17 @@ class OpenExchanges:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            if not self._draining:
-                exchange.end()
+            if not (self._draining or exchange.end()):
+                task.cancel()
             await asyncio.wait({task})  # the server gave up, but its generators must end
             raise
 
     async def _run(self, scope: Scope, exchange: _Exchange) -> None:
-        await self._app(scope, exchange.receive, exchange.send)
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        except asyncio.CancelledError:
+            if not exchange.ended:
+                raise
         await exchange.finish()
 
 
@@ -70,23 +77,26 @@ class _Exchange:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
+        self.ended = False
         self._waiting: asyncio.Task[object] | None = None
-        self._ended = False
         self._started = False
         self._open_ended = False
 
-    def end(self) -> None:
-        """The handler's next, or present, `receive()` says that the client left."""
-        if self._ended:
-            return
-        self._ended = True
-        if self._waiting is not None:
-            self._waiting.cancel()
+    def end(self) -> bool:
+        """The handler's next, or present, `receive()` says that the client left. False: it makes
+        an answer and does not listen."""
+        if self.ended:
+            return True
+        self.ended = True
+        if self._waiting is None:
+            return False
+        self._waiting.cancel()
+        return True
 
     async def receive(self) -> Message:
         # Waiting for the server and for end() would take one more task per request. Instead
         # end() cancels whoever waits here, and that cancellation stops here.
-        if self._ended:
+        if self.ended:
             return {"type": "http.disconnect"}
         task = self._waiting = asyncio.current_task()
         assert task is not None
@@ -101,7 +111,7 @@ class _Exchange:
             self._waiting = None
 
     def _cancelled_by_us_alone(self, task: asyncio.Task[object]) -> bool:
-        return self._ended and task.cancelling() == 1
+        return self.ended and task.cancelling() == 1
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -115,7 +125,7 @@ class _Exchange:
 
     async def finish(self) -> None:
         """What a handler that we ended left undone."""
-        if not self._ended:
+        if not self.ended:
             return
         if not self._started:
             await _refuse(self._send)

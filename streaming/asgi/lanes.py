@@ -13,13 +13,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, ParamSpec, TypeVar
 
-from asgiref.sync import ThreadSensitiveContext
-from django.core.handlers.asgi import ASGIHandler
-from django.db import connections
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
+from django.utils.log import log_response
 
 from streaming.asgi.streams import EventStream, Request, is_stream
 from streaming.asgi.wire import Receive, Scope, Send
@@ -64,8 +69,39 @@ class Lane(ThreadPoolExecutor):
         return self._jobs, self.requests
 
 
+class _Borrowed(Executor):
+    """A lane in the hands of one request. Django's signals before and after a request look after
+    the connections of its thread, which costs two hops; here the first job does it on its way."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._used = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        if self._used:
+            return self._lane.submit(fn, *args, **kwargs)
+        self._used = True
+        return self._lane.submit(_tidily, fn, *args, **kwargs)
+
+    def give_back(self) -> None:
+        """Connections that may live for ever wait for the next request; nobody waits for others."""
+        lasting = connections.settings[DEFAULT_DB_ALIAS]["CONN_MAX_AGE"] is None
+        if self._used and not lasting:
+            self._lane.submit(close_old_connections)
+
+
+def _tidily(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """A connection that is too old, or that broke in the request before, is opened anew."""
+    reset_queries()
+    close_old_connections()
+    return fn(*args, **kwargs)
+
+
 class LaneHandler(ASGIHandler):
-    """Lends each request the freest lane. Settings and apps must be ready before one is made."""
+    """Lends each request the freest lane. Settings and apps must be ready before one is made.
+
+    Between a request and its view, and behind its answer, nothing leaves the event loop.
+    """
 
     def __init__(self, lanes: int = LANES) -> None:
         super().__init__()
@@ -74,10 +110,11 @@ class LaneHandler(ASGIHandler):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = min(self._lanes, key=Lane.load)
+        borrowed = _Borrowed(lane)
         lane.requests += 1
         request = Request(receive, send)
         try:
-            async with ThreadSensitiveContext(executor=lane):
+            async with ThreadSensitiveContext(executor=borrowed):
                 if not is_stream(scope):
                     await self.handle(scope, request.receive, request)
                     return
@@ -88,6 +125,38 @@ class LaneHandler(ASGIHandler):
                 await request.finish()
         finally:
             lane.requests -= 1
+            borrowed.give_back()
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As Django's, without its signals and without tasks of its own. A client who leaves ends
+        a stream; an answer that is being made is made, and whoever cancels us cancels the view."""
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        with closing(body):
+            set_script_prefix(get_script_prefix(scope))
+            request, refused = self.create_request(scope, body)
+            if request is None:
+                assert refused is not None
+                response: HttpResponseBase = refused
+            else:
+                response = await self.run_get_response(request)
+            try:
+                if response.streaming and not isinstance(response, EventStream):
+                    await self._stream(response, receive, send)
+                else:
+                    await self.send_response(response, send)
+            finally:
+                await _close(response)
+
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
+        """As Django's, which takes every refusal to a thread to log it."""
+        response: HttpResponseBase = await vars(self)["_middleware_chain"](request)
+        if response.status_code >= 400:
+            of: Any = response
+            log_response("%s: %s", of.reason_phrase, request.path, response=of, request=request)
+        return response
 
     async def send_response(self, response: HttpResponseBase, send: Send) -> None:
         """A stream is kept until the handler has ended."""
@@ -96,10 +165,40 @@ class LaneHandler(ASGIHandler):
         else:
             await super().send_response(response, send)
 
+    async def _stream(self, response: HttpResponseBase, receive: Receive, send: Send) -> None:
+        """Send until the end, or until the client leaves."""
+        sending = asyncio.current_task()
+        assert sending is not None
+        left = False
+
+        async def listen() -> None:
+            nonlocal left
+            await receive()  # behind the body comes nothing but the end
+            left = True
+            sending.cancel()
+
+        listening = asyncio.create_task(listen())
+        try:
+            await self.send_response(response, send)
+            if left:
+                await asyncio.sleep(0)  # our own cancellation, which came too late for the stream
+        except asyncio.CancelledError:
+            if not left or sending.uncancel() > 0:
+                raise
+        finally:
+            listening.cancel()
+
     async def close(self, seconds: float) -> None:
         """Closes each lane's database connections and ends it; a blocked lane is left behind."""
         loop = asyncio.get_running_loop()
-        closing = [loop.run_in_executor(lane, connections.close_all) for lane in self._lanes]
+        ending = [loop.run_in_executor(lane, connections.close_all) for lane in self._lanes]
         for lane in self._lanes:
             lane.shutdown(wait=False)
-        await asyncio.wait(closing, timeout=seconds)
+        await asyncio.wait(ending, timeout=seconds)
+
+
+async def _close(response: HttpResponseBase) -> None:
+    """Only what holds files is closed in a thread."""
+    if vars(response)["_resource_closers"]:
+        await sync_to_async(response.close)()
+    response.closed = True

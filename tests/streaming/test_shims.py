@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.db import connections
 from pytest_django import Settings
 
 from streaming.asgi.body import BodyLimit
@@ -95,6 +96,31 @@ async def test_a_blocked_lane_holds_nobody_else_up(lanes: LaneHandler) -> None:
         assert not blocked.done()
         assert {answer.status_code for answer in answers} == {200}
         assert (await blocked).text == "slept"
+
+
+async def test_a_request_whose_view_asks_no_thread_needs_none(lanes: LaneHandler) -> None:
+    before = set(threading.enumerate())
+    async with client(lanes) as http:
+        assert (await http.get("/stats")).status_code == 200
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(None, True), (0, False)])
+async def test_connections_of_a_lane_live_as_long_as_the_settings_say(
+    urls: None,
+    transactional_db: None,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: int | None,
+    left: bool,
+) -> None:
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", seconds)
+    handler = LaneHandler(lanes=1)
+    async with client(handler) as http:
+        assert (await http.get("/sync")).status_code == 200
+    (lane,) = handler._lanes
+    open_ = await asyncio.wrap_future(lane.submit(lambda: connections["default"].connection))
+    assert (open_ is not None) is left
+    await handler.close(5)
 
 
 async def test_an_exception_in_a_view_is_a_500_and_the_lane_goes_on(lanes: LaneHandler) -> None:
@@ -186,6 +212,38 @@ async def test_closing_while_a_body_is_uploaded_answers_503() -> None:
     await request
     assert peer.status == 503
     assert b'"code":"shutting_down"' in peer.sent[1]["body"]
+
+
+async def test_an_answer_that_takes_too_long_at_the_close_is_503() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await asyncio.Event().wait()
+
+    exchanges = OpenExchanges(app)
+    peer = Peer()
+    request = peer.call(exchanges)
+    await asyncio.sleep(0.01)
+    await exchanges.close(0.01)
+    await request
+    assert peer.status == 503
+
+
+async def test_a_server_that_gives_a_request_up_ends_the_making_of_its_answer() -> None:
+    log: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("finally")
+
+    request = Peer().call(OpenExchanges(app))
+    await asyncio.sleep(0.01)
+    request.cancel()
+    await asyncio.wait({request}, timeout=5)
+    assert request.cancelled()
+    assert log == ["finally"]
 
 
 async def streaming_app_that_reads_its_body(scope: Scope, receive: Receive, send: Send) -> None:
