@@ -115,13 +115,14 @@ class LaneHandler(ASGIHandler):
         request = Request(receive, send)
         try:
             async with ThreadSensitiveContext(executor=borrowed):
-                if not is_stream(scope):
+                if is_stream(scope):
+                    async with self._opening:
+                        # A task of its own: what Django puts into its context goes with it.
+                        await asyncio.create_task(self.handle(scope, request.receive, request))
+                    scope["headers"] = ()
+                else:
                     await self.handle(scope, request.receive, request)
-                    return
-                async with self._opening:
-                    # A task of its own: what Django puts into its context goes with it.
-                    await asyncio.create_task(self.handle(scope, request.receive, request))
-                scope["headers"] = ()
+                # Whatever its path looked like: nobody else sends what was kept.
                 await request.finish()
         finally:
             lane.requests -= 1

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import tracemalloc
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import FrameType
@@ -49,7 +50,7 @@ class Counting(LaneHandler):
 class Client:
     """Asks for a stream and keeps nothing of what comes."""
 
-    def __init__(self, app: App, path: str, credential: bytes) -> None:
+    def __init__(self, app: App, path: str, credential: bytes, root: str = "") -> None:
         self.greeted = asyncio.get_running_loop().create_future()
         self._left = asyncio.get_running_loop().create_future()
         self._asked = False
@@ -58,7 +59,8 @@ class Client:
         scope = {
             "type": "http",
             "method": "GET",
-            "path": path,
+            "path": root + path,
+            "root_path": root,
             "query_string": b"",
             "headers": headers,
         }
@@ -90,11 +92,13 @@ class Crowd:
         self._credential = credential
         self.clients: list[Client] = []
 
-    async def come(self, count: int) -> None:
-        clients = [Client(self._app, self._path, self._credential) for _ in range(count)]
+    async def come(self, count: int, root: str = "") -> None:
+        clients = [Client(self._app, self._path, self._credential, root) for _ in range(count)]
         self.clients += clients
         async with asyncio.timeout(60):
-            await asyncio.gather(*(client.greeted for client in clients))
+            for client in clients:
+                await asyncio.wait({client.greeted, client.task}, return_when=FIRST_COMPLETED)
+        assert all(client.greeted.done() for client in clients)
 
 
 @pytest.fixture
@@ -135,6 +139,10 @@ async def test_an_open_stream_keeps_nothing_of_its_request(crowd: Crowd) -> None
 async def test_of_a_crowd_that_comes_at_once_a_few_are_inside_of_django(crowd: Crowd) -> None:
     await crowd.come(5 * OPENING)
     assert crowd.handler.most == OPENING
+
+
+async def test_a_stream_whose_path_has_a_prefix_is_sent_as_well(crowd: Crowd) -> None:
+    await crowd.come(1, root="/somewhere")
 
 
 async def test_opening_a_stream_takes_four_hops_to_a_thread(crowd: Crowd) -> None:
