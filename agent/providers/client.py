@@ -4,7 +4,8 @@ Nothing stands between a provider and aiohttp: a library above it builds and rou
 aiohttp then builds again, and passes every read through layers of its own.
 
 Proxies: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` are honoured, as people behind one
-expect, but never for this machine: a local model is asked directly whatever the shell exports.
+expect, but never for this machine: a local model is asked directly whatever the shell exports. A
+proxy that speaks no HTTP (SOCKS) is refused, since the way round it may not be meant.
 Redirects are not followed, since the key would travel with them. No cookie is kept.
 """
 
@@ -19,6 +20,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import httpx
 from yarl import URL
+
+from agent.providers.transport import ProxyUnusable
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_CONNECTIONS = 1024
@@ -100,7 +103,10 @@ class Pool:
             return None
         if proxy_bypass(f"{host}:{url.port}"):
             return None
-        return proxy if "://" in proxy else f"http://{proxy}"
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        if not proxy.lower().startswith(("http://", "https://")):
+            raise ProxyUnusable
+        return proxy
 
 
 class _Answer:

@@ -21,6 +21,10 @@ FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 _RUNNING = "Check the base URL and that the server is running."
 
 
+class ProxyUnusable(ValueError):
+    """The shell names a proxy that speaks no HTTP."""
+
+
 @lru_cache(maxsize=64)
 def endpoint(base_url: str) -> URL:
     """Where to post, without credentials; keeps the query and a path that is already whole."""
@@ -59,6 +63,13 @@ def transport_failure(
         return _unreachable(f"The host of the model's server, {where}, has no address.")
     if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
         return _unreachable(f"No connection to the model's server at {where}.")
+    if isinstance(error, ProxyUnusable):
+        return ProviderRefused(
+            f"The proxy for {where} that the server's environment names cannot be used.",
+            code="provider_unreachable",
+            hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY begin with http:// or https://. NO_PROXY "
+            "names hosts that need none.",
+        )
     if isinstance(error, aiohttp.InvalidURL | ValueError):
         return ProviderRefused(
             "The request cannot be sent: the base URL or the API key is malformed.",

@@ -199,6 +199,15 @@ async def test_hosts_that_the_shell_excepts_are_asked_without_its_proxy(monkeypa
     assert "has no address" in str(error)
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "socks5h://proxy.invalid"])
+async def test_a_proxy_that_speaks_no_http_is_named_in_words(monkeypatch, proxy):
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    async with make_client() as client:
+        error = await failure(provider(client, "http://model.invalid/v1"))
+    assert isinstance(error, ProviderRefused)
+    assert "proxy for model.invalid" in str(error)
+
+
 # ── what it costs ─────────────────────────────────────────────────────────────────────────────
 
 
