@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 MAX_NAMES = 10_000
 """So many buckets, and as many tallies, are remembered in memory."""
 REDIS_SECONDS = 0.5
-"""Nobody waits longer for a count."""
+"""For one try; a count takes two at most."""
 AWAY_SECONDS = 5.0
 """After a failure Redis is left alone for so long."""
 
