@@ -18,9 +18,13 @@ from typing import Any, Literal
 import msgspec
 
 from agent.errors import PathRefused
-from agent.manifest import Change, File, Manifest, changes
+from agent.manifest import MAX_FILES, Change, File, Manifest, changes
+from agent.paths import MAX_DEPTH
 from agent.shelf import MAX_FILE_BYTES, Shelf
 from agent.workspace import ABSENT, Target, Workspace
+
+IN_THE_WAY = "in the way"
+"""Stands for the digest of what is no file, or of what is above one, and would not go."""
 
 Action = Literal["restore", "remove", "bring_back"]
 Standing = Literal["ready", "done", "changed", "lost"]
@@ -193,7 +197,7 @@ def _fate(workspace: Workspace, shelf: Shelf, record: Record, piece: Piece) -> F
     if piece.lost:
         return Fate(piece=piece, standing="lost", why=piece.lost)
     try:
-        now = _now(workspace, record, piece.path)
+        now = _now(workspace, record, piece)
     except (PathRefused, OSError) as refusal:
         return Fate(piece=piece, standing="lost", why=_in_words(refusal))
     standing = _standing(piece, now)
@@ -206,15 +210,36 @@ def _fate(workspace: Workspace, shelf: Shelf, record: Record, piece: Piece) -> F
     return Fate(piece=piece, standing="ready", data=data)
 
 
-def _now(workspace: Workspace, record: Record, path: str) -> tuple[str, int]:
+def _now(workspace: Workspace, record: Record, piece: Piece) -> tuple[str, int]:
     """Digest and permissions of what is there."""
+    path = piece.path
     try:
         if path in record.directories and workspace.stat(path).kind == "directory":
-            return ABSENT, 0
+            return (ABSENT if _would_go(workspace, record, path) else IN_THE_WAY), 0
         target = workspace.target(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return ABSENT, 0
+    except NotADirectoryError:
+        comes_back = piece.before is not None
+        return (IN_THE_WAY if comes_back and not _made_above(record, path) else ABSENT), 0
     return target.digest, target.mode
+
+
+def _would_go(workspace: Workspace, record: Record, directory: str) -> bool:
+    """Whether nothing is in a directory but what the effect made."""
+    found = workspace.walk(directory, max_depth=MAX_DEPTH, max_entries=MAX_FILES)
+    made = {*record.directories, *_made(record)}
+    return found.complete and all(entry.path in made for entry in found.entries)
+
+
+def _made_above(record: Record, path: str) -> bool:
+    """Whether the file that stands where a directory of `path` was is the effect's own."""
+    return any(path.startswith(f"{made}/") for made in _made(record))
+
+
+def _made(record: Record) -> Iterator[str]:
+    """Files that the effect made and undoing removes."""
+    return (piece.path for piece in record.files if piece.before is None and not piece.lost)
 
 
 def _standing(piece: Piece, now: tuple[str, int]) -> Standing:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -107,8 +107,6 @@ async def take_back(call: Call, by: str, digest: str) -> Preview:
     Conflict says `task_running`, `busy`, `already_undone`, `stale` (a file changed, or the plan is
     another one) or `cannot_undo`. It goes on to its end when whoever asked is gone.
     """
-    if call.task.status == Task.Status.RUNNING:
-        raise Conflict("task_running", "The task is running. Stop it, or wait until it has ended.")
     await asyncio.to_thread(_take_back, call, by, digest)
     return await preview(await find(call.task, call.sequence))
 
@@ -171,10 +169,12 @@ def _preview(call: Call) -> Preview:
     diffs = tuple(_diffs(plan, workspace))
     changed, ready = plan.of("changed"), plan.of("ready")
     if changed:
-        message = f"Changed since the call: {_named(changed)}. Nothing is undone."
+        message = _cut_before(call, plan) + f"Changed since the call: {_named(changed)}. "
+        message += "Nothing is undone." if call.entry is None else "Nothing more is undone."
         return Preview(state="changed", message=message, plan=plan, diffs=diffs)
     if not ready:
-        return Preview(state="impossible", message=_why_nothing(plan), plan=plan, diffs=diffs)
+        message = _cut_before(call, plan) + _why_nothing(plan)
+        return Preview(state="impossible", message=message, plan=plan, diffs=diffs)
     return Preview(state="possible", message=_sentence(call, plan), plan=plan, diffs=diffs)
 
 
@@ -200,6 +200,14 @@ def _why_nothing(plan: Plan) -> str:
         return "The files are as they were before the call."
     named = "; ".join(f"{fate.piece.path}: {fate.why}" for fate in lost[:MAX_NAMED])
     return f"It cannot be undone. {named}."
+
+
+def _cut_before(call: Call, plan: Plan) -> str:
+    """A sentence about an undo that did not come to its end."""
+    if call.entry is None:
+        return ""
+    so_far = f"{len(plan.of('done')):,} of {_files(len(plan.fates))}"
+    return f"An undo by {call.entry.by} was cut off; as before the call: {so_far}. "
 
 
 def _sentence(call: Call, plan: Plan) -> str:
@@ -239,9 +247,11 @@ def _take_back(call: Call, by: str, digest: str) -> None:
             stack.enter_context(alone_now(Path(call.task.session.workspace.root)))
         except ToolFailed as refusal:
             raise Conflict("busy", str(refusal)) from refusal
+        # Whoever was here until now may have undone it.
+        call = replace(call, entry=writer.run_sync(partial(_startable, call)))
         plan = _confirmed(call, digest)
         ready = plan.of("ready")
-        writer.run_sync(partial(_begin, call, by, len(ready)))
+        writer.run_sync(partial(_note, call, by, BEGUN, len(ready), 0))
         try:
             done = _carried_out(call, plan)
         except _Cut as cut:
@@ -262,6 +272,10 @@ def _confirmed(call: Call, digest: str) -> Plan:
     return now.plan
 
 
+def _running() -> Conflict:
+    return Conflict("task_running", "The task is running. Stop it, or wait until it has ended.")
+
+
 def _refusal(call: Call, now: Preview) -> Conflict:
     if now.state == "undone" and call.entry is not None:
         return _already(call.entry)
@@ -273,12 +287,12 @@ def _already(entry: Entry) -> Conflict:
     return Conflict("already_undone", f"It was undone by {entry.by}.", details)
 
 
-def _begin(call: Call, by: str, files: int) -> None:
-    """Command: of two people who undo it at once, the second one is told."""
-    entry = _entry(call.task.pk, call.sequence)
-    if entry is not None and entry.done:
-        raise _already(entry)
-    _note(call, by, BEGUN, files, 0)
+def _startable(call: Call) -> Entry | None:
+    """Command: what the audit says of it, if it may still be undone."""
+    running = Task.objects.filter(pk=call.task.pk, status=Task.Status.RUNNING)
+    if running.exists():
+        raise _running()
+    return _entry(call.task.pk, call.sequence)
 
 
 def _note(call: Call, by: str, action: str, files: int, lost: int) -> None:
@@ -311,5 +325,6 @@ def _cut_off(cut: _Cut, of: int) -> Conflict:
     so_far = f"{cut.done} of {_files(of)} are as before."
     if isinstance(cut.refusal, TargetChanged):
         return Conflict("stale", f"A file changed at the last moment; {so_far}")
-    reason = cut.refusal.strerror if isinstance(cut.refusal, OSError) else str(cut.refusal)
-    return Conflict("cannot_undo", f"{reason} {so_far}")
+    if isinstance(cut.refusal, OSError):
+        return Conflict("cannot_undo", f"{cut.refusal.strerror}; {so_far}")
+    return Conflict("cannot_undo", f"{cut.refusal} {so_far}")

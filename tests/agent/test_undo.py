@@ -248,3 +248,30 @@ async def test_what_is_kept_is_readable_by_the_server_alone(desk: Desk) -> None:
     await desk.call("write_file", path="a.txt", content="two")
     assert desk.kept.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in desk.kept.iterdir()} == {0o600}
+
+
+async def test_a_person_s_file_where_a_folder_would_come_back_stops_it(desk: Desk) -> None:
+    desk.put("d/x", "old")
+    desk.put("z", "old")
+    told = await desk.call("run_command", command="rm -r d z; echo made > made")
+    desk.put("d", "a person's")
+    assert desk.standing(told) == {"d/x": "changed", "made": "ready", "z": "ready"}
+    (desk.folder / "d").unlink()
+    assert desk.take_back(told) == ["d/x", "made", "z"]
+
+
+async def test_a_person_s_file_in_a_folder_that_would_go_stops_it(desk: Desk) -> None:
+    desk.put("f", "old")
+    told = await desk.call("run_command", command="rm f; mkdir -p f/g; echo made > f/g/x")
+    mine = desk.put("f/mine", "a person's")
+    assert desk.standing(told) == {"f": "changed", "f/g/x": "ready"}
+    mine.unlink()
+    assert desk.take_back(told) == ["f", "f/g/x"]
+    assert desk.files() == {"f": (b"old", 0o644)}
+
+
+async def test_a_folder_that_a_file_took_the_place_of_comes_back(desk: Desk) -> None:
+    desk.put("d/x", "old")
+    told = await desk.call("run_command", command="rm -r d; echo made > d")
+    assert desk.take_back(told) == ["d", "d/x"]
+    assert desk.files() == {"d/x": (b"old", 0o644)}

@@ -16,9 +16,11 @@ from pytest_django import Settings
 
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.tools.alone import alone_now
-from tasks import audit, events, keeping, pruning
+from tasks import audit, events, keeping, pruning, undoing
 from tasks.conf import conf
+from tasks.errors import Conflict
 from tasks.models import AuditEntry, Member, Session, Task
+from tasks.undoing import Entry
 from tests.support.people import bearer, let_decide_everywhere
 from tests.support.rows import make_user
 from tests.support.runs import House, make_house
@@ -174,6 +176,46 @@ async def test_one_that_was_cut_off_is_finished_by_the_next(desk: Desk) -> None:
     assert seen["state"] == "possible"
     assert "dora was cut off" in seen["message"]
     assert (await desk.undo(desk.house.alice)).status_code == 200
+
+
+async def test_who_comes_second_is_told_by_whom_it_was_undone(desk: Desk) -> None:
+    """Both looked before either of them undid it."""
+    task = await Task.objects.select_related("session__workspace").aget(pk=desk.task_id)
+    call = await undoing.find(task, desk.written[0])
+    plan = (await undoing.preview(call)).plan
+    assert plan is not None
+    await undoing.take_back(call, "dora", plan.digest)
+    with pytest.raises(Conflict) as second:
+        await undoing.take_back(call, "alice", plan.digest)
+    assert second.value.code == "already_undone"
+    assert len(await sync_to_async(audited)()) == 2
+
+
+async def test_a_task_that_began_to_run_since_it_was_looked_at(desk: Desk) -> None:
+    task = await Task.objects.select_related("session__workspace").aget(pk=desk.task_id)
+    call = await undoing.find(task, desk.written[0])
+    plan = (await undoing.preview(call)).plan
+    assert plan is not None
+    await Task.objects.filter(pk=desk.task_id).aupdate(status="running")
+    with pytest.raises(Conflict) as refused:
+        await undoing.take_back(call, "alice", plan.digest)
+    assert refused.value.code == "task_running"
+
+
+async def test_what_was_cut_off_is_said_when_the_rest_cannot_be_done(desk: Desk) -> None:
+    task = await Task.objects.select_related("session__workspace").aget(pk=desk.task_id)
+    call = await undoing.find(task, desk.written[0])
+    cut_off = replace(call, entry=Entry(by="dora", at="", done=False))
+    before = "An undo by dora was cut off; as before the call: {} of 1 file. "
+    (desk.folder / "a.txt").write_text("a person's")
+    changed = await undoing.preview(cut_off)
+    assert changed.message == (
+        f"{before.format(0)}Changed since the call: a.txt. Nothing more is undone."
+    )
+    (desk.folder / "a.txt").write_text("AAA")
+    (desk.folder / "a.txt").chmod(0o640)
+    done = await undoing.preview(cut_off)
+    assert done.message == f"{before.format(1)}The files are as they were before the call."
 
 
 @pytest.mark.parametrize(
