@@ -154,6 +154,8 @@ class LaneHandler(ASGIHandler):
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         """As Django's, which takes every refusal to a thread to log it."""
         response: HttpResponseBase = await vars(self)["_middleware_chain"](request)
+        if vars(request).get("_files"):
+            vars(response)["_resource_closers"].append(request.close)
         if response.status_code >= 400:
             of: Any = response
             log_response("%s: %s", of.reason_phrase, request.path, response=of, request=request)

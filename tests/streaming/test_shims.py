@@ -123,6 +123,12 @@ async def test_connections_of_a_lane_live_as_long_as_the_settings_say(
     await handler.close(5)
 
 
+async def test_files_of_a_form_are_closed_behind_the_answer(lanes: LaneHandler) -> None:
+    async with client(lanes) as http:
+        assert (await http.post("/upload", files={"file": b"some"})).text == "had it"
+    assert probe.uploads.pop().closed
+
+
 async def test_an_exception_in_a_view_is_a_500_and_the_lane_goes_on(lanes: LaneHandler) -> None:
     async with client(lanes) as http:
         assert (await http.get("/fail")).status_code == 500

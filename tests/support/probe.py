@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
+from typing import Any
 
 import django
 from django.conf import settings
@@ -52,6 +53,8 @@ from tasks import server_lock  # noqa: E402
 
 logger = logging.getLogger("probe")
 counts = SimpleNamespace(open=0, ended=0, yielded=0)
+uploads: list[Any] = []
+"""Files of forms, as their views had them."""
 
 
 def health(request: HttpRequest) -> JsonResponse:
@@ -120,6 +123,11 @@ async def length(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"length": len(request.body)})
 
 
+async def upload(request: HttpRequest) -> HttpResponse:
+    uploads.append(request.FILES["file"])
+    return HttpResponse("had it")
+
+
 urlpatterns = [
     path("healthz", health),
     path("stats", stats),
@@ -130,6 +138,7 @@ urlpatterns = [
     path("wait", wait),
     path("fail", fail),
     path("length", length),
+    path("upload", upload),
 ]
 
 held: list[server_lock.ServerLock] = []
