@@ -9,7 +9,7 @@ Promises, whatever the timing:
 1. Stored events go out in order, each once, without a gap.
 2. A live entry goes out only after the event that it began after, and never after its own end.
 3. The snapshot and deltas of a block add up to its text before its stored message goes out.
-4. Memory is constant: who reads slowly gets bigger pieces, at most `FRAME_CHARS` each.
+4. Memory is constant: who reads slowly gets bigger pieces, at most `growing.FRAME_CHARS` each.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
-from agent.events import TERMINAL_TYPES, payload_of
-from streaming import sse
+from agent.events import TERMINAL_TYPES
+from streaming import growing, sse
+from streaming.growing import Seen
 from tasks.hub import (
     BLOCKS_END_TYPES,
     After,
@@ -31,14 +32,10 @@ from tasks.hub import (
     Listener,
     LiveBlock,
     LiveKey,
-    Progress,
     StoredFrame,
     hub,
 )
 
-FRAME_BYTES = 64 * 1024
-"""The most text that one frame carries, in UTF-8."""
-FRAME_CHARS = FRAME_BYTES
 CHUNK_BYTES = 64 * 1024
 """Frames are handed on in chunks of about this size."""
 PAGE_ROWS = 100
@@ -51,14 +48,6 @@ _NO_PAGE: deque[StoredFrame] = deque()
 
 Frame = StoredFrame
 """What a page of the log is made of."""
-Block = LiveBlock
-"""What grows before it is stored."""
-
-_DELTA_TYPES = {
-    "text": "assistant_delta",
-    "reasoning": "reasoning_delta",
-    "tool_call": "tool_call_delta",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,18 +160,6 @@ class _Pulse:
     def _strike(self) -> None:
         self._struck = True
         self._seat.bell.ring()
-
-
-class Seen:
-    """How much of a block a follower has sent. Outlives the block's place in the hub."""
-
-    __slots__ = ("block", "offset", "version")
-
-    def __init__(self, block: LiveBlock) -> None:
-        self.block = block
-        self.offset = 0
-        self.version = 0
-        """Of a dressed text: which look of it was sent; `offset` counts its pieces then."""
 
 
 class _Follower:
@@ -302,7 +279,7 @@ class _Follower:
             return b""
         if frame.text is not None:
             seen.block.finish(frame.text)
-        return _delta(seen)
+        return growing.delta(seen)
 
     def _advance(self, frame: StoredFrame, body: bytes) -> bytes:
         """Pass a stored event: send it, and forget the live state that it ends."""
@@ -344,7 +321,7 @@ class _Follower:
         for key, progress in topic.progress.items():
             if self._may(progress.after) and self._progress.get(key) != progress.version:
                 self._progress[key] = progress.version
-                parts.append(_progress(progress))
+                parts.append(growing.progress(progress))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _may(self, after: After) -> bool:
@@ -355,9 +332,9 @@ class _Follower:
         if seen is None:
             seen = self._blocks[key] = Seen(block)
             if block.opened <= self._seat.joined and not self._is_dressed(block):
-                return _snapshot(seen)
+                return growing.snapshot(seen)
         if self._dress is None or block.kind != "text":
-            return _delta(seen)
+            return growing.delta(seen)
         late = block.opened <= self._seat.joined
         return self._dress.growing(block, seen, late=late, ring=self._seat.bell.ring)
 
@@ -386,50 +363,3 @@ def _first(rows: Sequence[StoredFrame], most: int) -> list[StoredFrame]:
 def _forget(entries: dict[LiveKey, Any], task_id: str) -> None:
     for key in [key for key in entries if key[0] == task_id]:
         del entries[key]
-
-
-def _piece(block: LiveBlock, start: int) -> str:
-    text = block.slice(start, FRAME_CHARS)
-    if text.isascii() or len(text.encode()) <= FRAME_BYTES:
-        return text
-    return text[: FRAME_BYTES // 4]
-
-
-def _snapshot(seen: Seen) -> bytes:
-    """All of a block so far, for one who comes late."""
-    block = seen.block
-    text = _piece(block, 0)
-    seen.offset = len(text)
-    payload: dict[str, Any] = {"step": block.step, "block_id": block.block_id, "kind": block.kind}
-    if block.kind == "tool_call":
-        payload |= {"index": block.index, "name": block.name}
-    return sse.live_frame("snapshot", payload | {"text": text}, block.task_id)
-
-
-def _delta(seen: Seen) -> bytes:
-    """The next piece of a block; encoded once for all followers that stand at the same place."""
-    block, start = seen.block, seen.offset
-    if start >= block.length:
-        return b""
-    memo = block.memo
-    if memo is None or memo[0] != start or memo[1] != block.length:
-        memo = block.memo = _encode_delta(block, start)
-    seen.offset = memo[2]
-    return memo[3]
-
-
-def _encode_delta(block: LiveBlock, start: int) -> tuple[int, int, int, bytes]:
-    text = _piece(block, start)
-    payload: dict[str, Any] = {"step": block.step, "block_id": block.block_id}
-    if block.kind == "tool_call":
-        payload |= {"index": block.index, "name": block.name}
-    payload |= {"offset": start, "delta": text}
-    frame = sse.live_frame(_DELTA_TYPES[block.kind], payload, block.task_id)
-    return start, block.length, start + len(text), frame
-
-
-def _progress(progress: Progress) -> bytes:
-    if progress.memo is None:
-        payload = payload_of(progress.event)
-        progress.memo = sse.live_frame("tool_progress", payload, progress.task_id)
-    return progress.memo

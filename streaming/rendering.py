@@ -15,7 +15,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from streaming import sse
-from streaming.follow import CHUNK_BYTES, FRAME_BYTES, FRAME_CHARS, Block, Frame, Seen
+from streaming.follow import CHUNK_BYTES, Frame
+from streaming.growing import FRAME_BYTES, FRAME_CHARS, Block, Seen
 from tasks.events import with_html
 from tasks.render import Growth, Step, rendered, shelf, submit
 

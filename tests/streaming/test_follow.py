@@ -23,7 +23,8 @@ from agent.events import (
     ToolProgress,
     UserMessageAdded,
 )
-from streaming.follow import CHUNK_BYTES, FRAME_BYTES, follow
+from streaming.follow import CHUNK_BYTES, follow
+from streaming.growing import FRAME_BYTES
 from tasks.hub import StoredFrame, hub
 from tasks.hub.topic import TAIL_FRAMES
 from tests.streaming.world import Client, Run, World, message, settle

@@ -22,7 +22,8 @@ from agent.events import (
     TaskCompleted,
 )
 from streaming import rendering
-from streaming.follow import CHUNK_BYTES, FRAME_BYTES, Source, follow
+from streaming.follow import CHUNK_BYTES, Source, follow
+from streaming.growing import FRAME_BYTES
 from streaming.rendering import Html
 from tasks import events
 from tasks import render as renderer
