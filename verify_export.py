@@ -63,10 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
         with zipfile.ZipFile(given.export) as archive:
             problems = list(check(archive, public_key, audit_key))
     except (Unreadable, OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
-        print(f"{given.export}: cannot be read: {error}", file=sys.stderr)  # noqa: T201
+        print(_shown(f"{given.export}: cannot be read: {error}"), file=sys.stderr)  # noqa: T201
         return 2
     for problem in problems:
-        print(f"NOT WHOLE  {problem}")  # noqa: T201
+        print(_shown(f"NOT WHOLE  {problem}"))  # noqa: T201
     print("not what was signed" if problems else "whole")  # noqa: T201
     return 1 if problems else 0
 
@@ -75,9 +75,8 @@ def check(
     archive: zipfile.ZipFile, public_key: bytes | None, audit_key: bytes | None
 ) -> Iterator[str]:
     """What is wrong, one sentence each; nothing when the export is whole."""
+    _look_at(archive)
     names = archive.namelist()
-    if len(names) != len(set(names)):
-        raise Unreadable("two files in it have the same name")
     body, signature = _small(archive, MANIFEST), _small(archive, SIGNATURE)
     manifest = _manifest(body)
     own_key = bytes.fromhex(manifest["public_key"])
@@ -93,10 +92,24 @@ def check(
         yield from _check_chain(archive, names, chain, audit_key)
 
 
+def _look_at(archive: zipfile.ZipFile) -> None:
+    names = archive.namelist()
+    if len(names) != len(set(names)):
+        raise Unreadable("two files in it have the same name")
+    packings = {each.compress_type for each in archive.infolist()}
+    if packings - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise Unreadable("it is packed in another way than exports are")
+
+
+def _shown(text: str) -> str:
+    """For a terminal, which must not obey what a forger wrote into an export."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _say(manifest: dict[str, Any], key: bytes, trusted: bool, chained: bool) -> None:
     what, made = f"{manifest['what']} {manifest['id']}".strip(), manifest["made_at"]
     server = f" from {manifest['server']}" if manifest["server"] else ""
-    print(f"{what}, exported {made} by {manifest['made_by']}{server}")  # noqa: T201
+    print(_shown(f"{what}, exported {made} by {manifest['made_by']}{server}"))  # noqa: T201
     source = "the one you gave" if trusted else "from the export itself: compare it"
     print(f"public key {key.hex()} ({source})")  # noqa: T201
     if not chained:
@@ -115,7 +128,7 @@ def _check_chain(
     digest, bad = hashlib.sha256(), ""
     count, head = chain["pruned"], chain["pruned_head"] or "0" * 64
     if count:
-        print(f"{called}: the entries up to {count} were pruned")  # noqa: T201
+        print(_shown(f"{called}: the entries up to {count} were pruned"))  # noqa: T201
     for line in _lines(archive, name):
         digest.update(line)
         if not bad:
@@ -138,7 +151,7 @@ def _follow(
     if found is None or not line.endswith(b"\n"):
         return previous, f"line {number} is not an entry as the server writes them"
     sequence, *texts, stored = found.groups()
-    if int(sequence) != number:
+    if sequence != str(number).encode():
         return previous, f"number {number} is missing or misplaced"
     if audit:
         record = b"[%b,%b]" % (sequence, b",".join(texts))

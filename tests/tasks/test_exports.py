@@ -344,6 +344,35 @@ def test_the_server_is_named_where_somebody_named_it(session, settings):
     assert list(told.values()) == ["", "https://ph.example.org"]
 
 
+def test_a_forger_writes_nothing_to_the_terminal(session, tmp_path, capsys):
+    hiding = in_manifest(made_by="alice\r\nwhole\x1b[8m\u202e\ud800")
+    path = write(tmp_path / "e.zip", hiding(files_of(exports.of_session(session, "alice"))))
+    assert verify_export.main([str(path), "--public-key", exports.public_key()]) == 1
+    lines = capsys.readouterr().out.split("\n")
+    assert "whole" not in lines
+    assert all(line.isprintable() for line in lines)
+    assert "by alice\\r\\nwhole\\x1b[8m\\u202e\\ud800" in lines[0]
+
+
+def test_a_number_that_is_none_is_named(session):
+    endless = edited(
+        "tasks/", lambda x: [x[0].replace(b":1,", b":%b1," % (b"0" * 5000), 1), *x[1:]]
+    )
+    problems = checked(endless(files_of(exports.of_session(session, "alice"))))
+    assert any("number 1 is missing or misplaced" in problem for problem in problems)
+
+
+def test_another_packing_is_refused_in_words(tmp_path, capsys):
+    path = tmp_path / "e.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("manifest.json", bytes(range(256)))
+    spoilt = bytearray(path.read_bytes())
+    spoilt[60:120] = bytes(60)
+    path.write_bytes(spoilt)
+    assert verify_export.main([str(path)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
 # ── the verifier's own arithmetic ─────────────────────────────────────────────────────────────
 
 
