@@ -55,8 +55,10 @@ def renewed_now(principal: Principal) -> Principal | None:
 
 
 def _still_valid(principal: Principal) -> bool:
+    """A token that lost a scope is another one: who comes back is judged by what it has now."""
     if principal.token_id is not None:
-        return by_id(principal.token_id) is not None
+        bearer = by_id(principal.token_id)
+        return bearer is not None and principal.scopes.issubset(bearer.token.scopes)
     user = user_of_session(principal.session_key)
     return user is not None and user.pk == principal.user_id
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import unicodedata
 from typing import Any
 
 from django.contrib.auth.forms import AuthenticationForm
@@ -70,7 +71,8 @@ def _keys(request: HttpRequest) -> dict[str, int]:
     """What is counted, and how many failures it may have."""
     address = addresses.household(addresses.client_of(request))
     tries = conf().sign_in_tries
-    name = request.POST.get("username", "").strip().lower()
+    # As the form reads it: what signs in as one name is counted as one.
+    name = unicodedata.normalize("NFKC", request.POST.get("username", "")).strip().lower()
     return {
         _key("name", name, address): tries,
         _key("address", address): tries * NAMES_PER_ADDRESS,

@@ -112,6 +112,16 @@ def test_spoilt_token_is_nobody_and_ends_streams(
     assert not access.renewed_now(who)
 
 
+def test_a_token_that_loses_a_scope_ends_its_streams(house: House) -> None:
+    token = access.issue_token(house.alice)
+    who = access.identify_now(with_token(token))
+
+    ApiToken.objects.update(scopes=["write", "approve"])
+
+    assert not access.renewed_now(who)
+    assert access.renewed_now(access.identify_now(with_token(token)))
+
+
 @pytest.mark.parametrize("token", ["", "ph_", "ph_unknown", "é", "x" * 10_000])
 def test_unknown_token_is_nobody(house: House, token: str) -> None:
     with pytest.raises(NotIdentified):

@@ -314,6 +314,17 @@ def test_guessing_is_slowed_down_for_one_name_and_not_for_others(member: User) -
     assert sign_in(elsewhere).status_code == 302
 
 
+def test_a_name_in_other_letters_is_the_same_name(member: User, settings: Any) -> None:
+    """The form reads full-width letters as the plain ones, so each spelling would be more tries."""
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, sign_in_tries=2)
+
+    def guess(name: str, password: str = "wrong") -> int:
+        return int(Client().post("/sign-in", {"username": name, "password": password}).status_code)
+
+    assert guess("\uff41lice", "correct horse") == 302
+    assert [guess(name) for name in ("alice", "\uff41lice", "a\uff4cice")] == [200, 200, 429]
+
+
 def test_a_count_that_runs_out_at_that_moment_is_no_error(member: User, settings: Any) -> None:
     settings.PILOTHOUSE = replace(settings.PILOTHOUSE, sign_in_pause_seconds=0)
     assert [sign_in(Client(), "wrong").status_code for _ in range(7)] == [200] * 7
