@@ -63,19 +63,8 @@ def transport_failure(
         return _unreachable(f"The host of the model's server, {where}, has no address.")
     if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
         return _unreachable(f"No connection to the model's server at {where}.")
-    if isinstance(error, ProxyUnusable):
-        return ProviderRefused(
-            f"The proxy for {where} that the server's environment names cannot be used.",
-            code="provider_unreachable",
-            hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY begin with http:// or https://. NO_PROXY "
-            "names hosts that need none.",
-        )
     if isinstance(error, aiohttp.InvalidURL | ValueError):
-        return ProviderRefused(
-            "The request cannot be sent: the base URL or the API key is malformed.",
-            code="provider_url",
-            hint="The base URL looks like https://host/v1; a key is one line of ASCII.",
-        )
+        return _not_sent(error, where)
     if reading:
         return ProviderIncomplete(
             "The connection to the model broke off in the middle of its reply.",
@@ -117,6 +106,21 @@ def _timeout(error: Exception, where: str, seconds: float, reading: bool) -> Pro
     else:
         message = f"The model's server at {where} did not answer within {seconds:g} seconds."
     return ProviderUnavailable(message, code="provider_timeout", hint=_RUNNING)
+
+
+def _not_sent(error: Exception, where: str) -> ProviderRefused:
+    if isinstance(error, ProxyUnusable):
+        return ProviderRefused(
+            f"The proxy for {where} that the server's environment names cannot be used.",
+            code="provider_unreachable",
+            hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY begin with http:// or https://. NO_PROXY "
+            "names hosts that need none.",
+        )
+    return ProviderRefused(
+        "The request cannot be sent: the base URL or the API key is malformed.",
+        code="provider_url",
+        hint="The base URL looks like https://host/v1; a key is one line of ASCII.",
+    )
 
 
 def _unreachable(message: str) -> ProviderUnavailable:
