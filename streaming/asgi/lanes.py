@@ -116,6 +116,9 @@ class LaneHandler(ASGIHandler):
         try:
             async with ThreadSensitiveContext(executor=borrowed):
                 if is_stream(scope):
+                    # First: who never sends it would keep the others from their turn.
+                    if not await request.take_body():
+                        return
                     async with self._opening:
                         # A task of its own: what Django puts into its context goes with it.
                         await asyncio.create_task(self.handle(scope, request.receive, request))

@@ -46,10 +46,22 @@ class Request:
         self._receive = receive
         self._send = send
         self._left = False
+        self._took_body = False
         self._chunks: Chunks | None = None
         self._head: Message | None = None
 
+    async def take_body(self) -> bool:
+        """Wait for the end of the body, which no stream has a use for; False: the client left."""
+        while (message := await self.receive())["type"] != "http.disconnect":
+            if not message.get("more_body", False):
+                self._took_body = True
+                return True
+        return False
+
     async def receive(self) -> Message:
+        if self._took_body:
+            self._took_body = False
+            return {"type": "http.request", "body": b"", "more_body": False}
         message = await self._receive()
         # The handler may hear it in the moment in which it ends; nobody says it a second time.
         self._left |= message["type"] == "http.disconnect"

@@ -100,6 +100,27 @@ class Crowd:
                 await asyncio.wait({client.greeted, client.task}, return_when=FIRST_COMPLETED)
         assert all(client.greeted.done() for client in clients)
 
+    def stall(self) -> asyncio.Task[None]:
+        """A request for the stream whose body never ends."""
+        begun = False
+
+        async def receive() -> Message:
+            nonlocal begun
+            if begun:
+                await asyncio.Event().wait()
+            begun = True
+            return {"type": "http.request", "body": b"{", "more_body": True}
+
+        async def request() -> None:
+            scope = {"type": "http", "method": "POST", "path": self._path, "headers": []}
+            await self.handler({**scope, "query_string": b""}, receive, _ignore)
+
+        return asyncio.create_task(request())
+
+
+async def _ignore(message: Message) -> None:
+    pass
+
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
@@ -139,6 +160,17 @@ async def test_an_open_stream_keeps_nothing_of_its_request(crowd: Crowd) -> None
 async def test_of_a_crowd_that_comes_at_once_a_few_are_inside_of_django(crowd: Crowd) -> None:
     await crowd.come(5 * OPENING)
     assert crowd.handler.most == OPENING
+
+
+async def test_who_sends_no_end_of_a_body_keeps_nobody_from_a_stream(crowd: Crowd) -> None:
+    stalled = [crowd.stall() for _ in range(OPENING)]
+    try:
+        async with asyncio.timeout(10):
+            await crowd.come(1)
+    finally:
+        for request in stalled:
+            request.cancel()
+        await asyncio.wait(stalled)
 
 
 async def test_a_stream_whose_path_has_a_prefix_is_sent_as_well(crowd: Crowd) -> None:
