@@ -21,7 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from agent import compaction
-from agent.context import fit, size_of_text
+from agent.context import fit
 from agent.errors import ProviderError, ProviderIncomplete
 from agent.events import (
     MAX_RAW_ARGUMENTS,
@@ -44,7 +44,7 @@ from agent.policy import Decision
 from agent.providers import Model, ModelRequest, ToolDefinition
 from agent.providers.failures import failure
 from agent.room import Room
-from agent.text import cut
+from agent.text import cut, size_of_text
 from agent.toolbox import Toolbox
 from agent.transcript import ABOUT_A_LIMIT, Transcript
 from agent.waits import Waits

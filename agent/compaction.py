@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from agent.context import KEPT_REPLIES, size, size_of_text
+from agent.context import KEPT_REPLIES, size
 from agent.entries import Call, Entry, Exchange, Place, Said, Summary
 from agent.events import ContextCompacted
 from agent.messages import Reply, Text, UserMessage
 from agent.prompts import compaction_prompt
 from agent.providers import ModelRequest
-from agent.text import cut, mark_untrusted
+from agent.text import cut, mark_untrusted, size_of_text
 from agent.transcript import Transcript
 
 SHARE = 0.4

@@ -14,20 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
-from agent.messages import (
-    AssistantMessage,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
-from agent.text import mark_untrusted
+from agent.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
+from agent.text import size_of_text
 
 HISTORY_BYTES = 400_000
 """About 100,000 tokens."""
@@ -39,8 +31,6 @@ KEPT_WHOLE = 4
 """The newest results stay as long as anything else can give way."""
 KEPT_REPLIES = 2
 """So many of the newest replies are never left out."""
-OVERHEAD = 80
-"""Bytes around a message on the wire."""
 SLACK, STEP = 0.75, 0.25
 """Over budget, the history is brought down to this share of it, in steps of that share."""
 
@@ -62,13 +52,13 @@ class Meter:
 def fit(history: Sequence[Message], budget: int = HISTORY_BYTES) -> list[Message]:
     """The history with tool results marked as data, within about `budget` bytes where possible."""
     if size(history) <= budget:
-        return [_marked(message) for message in history]
+        return _marked(history)
     messages = shortened(history, budget)
     for give_way in (_without_old_requests, _without_old_replies, _with_cut_results):
         if size(messages) <= budget:
             break
         messages = give_way(messages, budget)
-    return [_marked(message) for message in messages]
+    return _marked(messages)
 
 
 def shortened(history: Sequence[Message], budget: int) -> list[Message]:
@@ -86,26 +76,10 @@ def shortened(history: Sequence[Message], budget: int) -> list[Message]:
 
 
 def size(messages: Sequence[Message]) -> int:
-    return sum(map(size_of, messages))
+    return sum(map(_size, messages))
 
 
-def size_of(message: Message) -> int:
-    match message:
-        case UserMessage(text=text) | ToolMessage(content=text):
-            return OVERHEAD + size_of_text(text)
-        case AssistantMessage(blocks=blocks):
-            return OVERHEAD + sum(map(_size_of_block, blocks))
-
-
-def size_of_text(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-
-
-def _size_of_block(block: Text | Reasoning | ToolCall) -> int:
-    if isinstance(block, ToolCall):
-        return OVERHEAD + len(block.name) + size_of_text(str(block.arguments))
-    # Reasoning is seldom sent back, but where it is, it counts.
-    return size_of_text(block.text) if isinstance(block, Text) else size_of_text(block.text) // 4
+_size: Callable[[Message], int] = attrgetter("size")
 
 
 # ── giving way ────────────────────────────────────────────────────────────────────────────────
@@ -181,8 +155,5 @@ def _cut_result(message: Message, limit: int) -> Message:
     return msgspec.structs.replace(message, content=f"{message.content[:limit]}\n{LEFT_OUT}")
 
 
-def _marked(message: Message) -> Message:
-    if isinstance(message, ToolMessage) and not message.from_person:
-        marked = mark_untrusted(message.content, message.name)
-        return msgspec.structs.replace(message, content=marked)
-    return message
+def _marked(messages: Sequence[Message]) -> list[Message]:
+    return [each.marked if isinstance(each, ToolMessage) else each for each in messages]

@@ -4,7 +4,7 @@ task used up so far.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -150,6 +150,40 @@ class Summary:
 
 
 Entry = Said | Exchange | Summary
+
+
+class Settled:
+    """The messages of a growing list of entries: what does not change any more is made once."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._entries = 0
+        """So many of the first entries are in it."""
+
+    def messages(self, entries: Sequence[Entry]) -> list[Message]:
+        """Of all of these, the same objects at every call as far as they are settled."""
+        for entry in entries[self._entries :]:
+            if not _is_settled(entry, newest=self._entries == len(entries) - 1):
+                break
+            self._messages.extend(entry.messages())
+            self._entries += 1
+        rest = entries[self._entries :]
+        return [*self._messages, *[message for entry in rest for message in entry.messages()]]
+
+    def forget(self) -> None:
+        """Earlier entries changed, or are gone."""
+        self._messages.clear()
+        self._entries = 0
+
+
+def _is_settled(entry: Entry, *, newest: bool) -> bool:
+    """A reply with calls has its last word with their results; one without, when something comes
+    behind it: until then a note may say why it ends where it ends."""
+    if not isinstance(entry, Exchange):
+        return True
+    if not entry.calls:
+        return not newest
+    return all(call.result is not None for call in entry.calls)
 
 
 @dataclass

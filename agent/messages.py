@@ -2,13 +2,22 @@
 
 Nothing here is stored. A transcript folds events into these; a provider turns these into its own
 request format. `provider_data` is opaque: it came from a provider and only goes back to one.
+
+A message never changes, so what every step asks about the whole history (how large it is, how it
+reads with its marks) is found out once for each.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import msgspec
+
+from agent.text import mark_untrusted, size_of_text
+
+OVERHEAD = 80
+"""Bytes around a message, or a call, on the wire."""
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +27,10 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     provider_data: Any = None
 
+    @property
+    def size(self) -> int:
+        return size_of_text(self.text)
+
 
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
     """What the assistant thought; never part of the answer."""
@@ -25,6 +38,11 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
     block_id: str
     text: str
     provider_data: Any = None
+
+    @property
+    def size(self) -> int:
+        """It is seldom sent back, but where it is, it counts."""
+        return size_of_text(self.text) // 4
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,29 +62,43 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Why `arguments` is None, in words for the model."""
     provider_data: Any = None
 
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.name) + size_of_text(str(self.arguments))
+
 
 Block = Text | Reasoning | ToolCall
 
 
-class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
+class UserMessage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     text: str
 
+    @cached_property
+    def size(self) -> int:
+        """Bytes on the wire, about."""
+        return OVERHEAD + size_of_text(self.text)
 
-class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
+
+class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     blocks: tuple[Block, ...]
     model: str = ""
     """Which one wrote it; "" is the one that is asked."""
 
-    @property
+    @cached_property
+    def size(self) -> int:
+        """Bytes on the wire, about."""
+        return OVERHEAD + sum([block.size for block in self.blocks])
+
+    @cached_property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(block for block in self.blocks if isinstance(block, ToolCall))
 
-    @property
+    @cached_property
     def text(self) -> str:
         return "".join(block.text for block in self.blocks if isinstance(block, Text))
 
 
-class ToolMessage(msgspec.Struct, frozen=True, kw_only=True):
+class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The result of one call. Every call of an assistant message is followed by exactly one."""
 
     tool_call_id: str
@@ -74,6 +106,19 @@ class ToolMessage(msgspec.Struct, frozen=True, kw_only=True):
     content: str
     from_person: bool = False
     """A person's own words: they are not data from outside."""
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes on the wire, about."""
+        return OVERHEAD + size_of_text(self.content)
+
+    @cached_property
+    def marked(self) -> ToolMessage:
+        """The same with its content marked as data."""
+        if self.from_person:
+            return self
+        content = mark_untrusted(self.content, self.name)
+        return msgspec.structs.replace(self, content=content)
 
 
 Message = UserMessage | AssistantMessage | ToolMessage

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from agent.context import Meter, shortened, size, size_of_text
+from agent.context import Meter, shortened, size
 from agent.messages import Message, Usage
 from agent.providers import Model
+from agent.text import size_of_text
 
 MAX_REPLY_TOKENS = 8192
 """Kept free for the reply, or a quarter of what the model can read if that is less."""

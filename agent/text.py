@@ -45,6 +45,11 @@ def cut(text: str, limit: int, marker: str = "…") -> str:
     return text if len(text) <= limit else text[: max(0, limit - len(marker))] + marker
 
 
+def size_of_text(text: str) -> int:
+    """Bytes of UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
 def mark_untrusted(text: str, source: str) -> str:
     """Wrap text that came from outside, so that the model can tell data from instructions."""
     return marked("untrusted", _CLOSING.sub(r"<\1\\/\2", text), source)

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from agent.entries import INTERRUPTED as INTERRUPTED
 from agent.entries import REPEATED as REPEATED
 from agent.entries import Call as Call
-from agent.entries import Entry, Place, Said, Summary
+from agent.entries import Entry, Place, Said, Settled, Summary
 from agent.entries import Exchange as Exchange
 from agent.entries import Spent as Spent
 from agent.events import (
@@ -55,6 +55,7 @@ class Transcript:
 
     def __init__(self, events: Iterable[StoredEvent] = ()) -> None:
         self.entries: list[Entry] = []
+        self._settled = Settled()
         self.calls: dict[str, Call] = {}
         """Every call that was folded, by its id."""
         self.current_calls: list[Call] = []
@@ -107,6 +108,7 @@ class Transcript:
         for entry in self.entries[:1]:
             if isinstance(entry, Summary):
                 entry.own = False
+                self._settled.forget()
         self._task_begins = len(self.entries)
         self.entries.append(Said(text=event.goal, is_goal=True, place=self.place))
 
@@ -214,6 +216,7 @@ class Transcript:
         begins = Place(task_id=event.from_task_id, sequence=event.from_sequence)
         summary = Summary(text=event.summary, kept=tuple(event.kept), begins=begins)
         self.entries[:covered] = [summary]
+        self._settled.forget()
         self._task_begins = max(1, self._task_begins - covered + 1)
 
     def _agent_completed(self, event: AgentCompleted) -> None:
@@ -250,18 +253,22 @@ class Transcript:
 
     def messages(self) -> list[Message]:
         """The history for the next model call."""
-        entries: list[Entry] = list(self.entries)
-        if self._open is not None and self._open.blocks:
-            entries.append(self._open)
-        return [message for entry in [*entries, *self._held] for message in entry.messages()]
+        messages = self._settled.messages(self.entries)
+        if self._open is not None:
+            messages.extend(self._open.messages())
+        for said in self._held:
+            messages.extend(said.messages())
+        return messages
 
     @property
     def last_exchange(self) -> Exchange | None:
         """The newest reply of the current task, if its model has replied."""
         if self._open is not None and self._open.blocks:
             return self._open
-        current = self.entries[self._task_begins :]
-        return next((entry for entry in reversed(current) if isinstance(entry, Exchange)), None)
+        for entry in reversed(self.entries[self._task_begins :]):
+            if isinstance(entry, Exchange):
+                return entry
+        return None
 
     @property
     def open_calls(self) -> list[Call]:

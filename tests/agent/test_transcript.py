@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from agent.context import HISTORY_BYTES, fit, size
 from agent.events import (
     AgentCompleted,
     ApprovalRequired,
     ApprovalResolved,
     AssistantDelta,
     AssistantMessageAdded,
+    ContextCompacted,
     ErrorInfo,
     ModelCallFinished,
     ModelCallRetried,
@@ -27,6 +29,7 @@ from agent.events import (
 )
 from agent.messages import AssistantMessage, ToolMessage, Usage, UserMessage
 from agent.transcript import INTERRUPTED, Transcript
+from tests.support.counting import python_calls
 
 CREATED = TaskCreated(goal="Compare", session_id="s", trigger="api")
 
@@ -227,3 +230,61 @@ def test_a_retried_effect_may_start_again() -> None:
     events += [ToolCallStarted(step=1, tool_call_id="one"), required("one", "unknown_effect")]
     events.append(resolved("one", "approved", "unknown_effect", answer="retry"))
     assert not Transcript(events).calls["one"].started
+
+
+def steps(first: int, last: int) -> list[StoredEvent]:
+    return [
+        event
+        for step in range(first, last + 1)
+        for event in (
+            started(step),
+            said("I look.", step),
+            asked(f"c{step}", step=step, path="a.txt"),
+            finished(step),
+            result(f"c{step}", step=step),
+        )
+    ]
+
+
+def calls_of_a_step(behind: int) -> int:
+    """What the history of one more step takes, behind so many."""
+    transcript = Transcript([CREATED, *steps(1, behind)])
+    size(fit(transcript.messages()))
+    for event in steps(behind + 1, behind + 1):
+        transcript.apply(event)
+    with python_calls() as names:
+        history = transcript.messages()
+        size(history)
+        size(fit(history, HISTORY_BYTES))
+    assert len(history) == 1 + 2 * (behind + 1)
+    return len(names)
+
+
+def test_a_step_looks_no_more_at_what_is_settled() -> None:
+    assert calls_of_a_step(200) <= calls_of_a_step(2) < 60
+
+
+def test_settled_messages_are_the_same_until_a_summary_stands_for_them() -> None:
+    transcript = Transcript(
+        [
+            CREATED,
+            *steps(1, 2),
+            UserMessageAdded(message_id="m", text="And?", by="alice"),
+            said("No.", 3),
+        ]
+    )
+    before = transcript.messages()
+    transcript.apply(finished(3))
+    after = transcript.messages()
+    assert all(one is other for one, other in zip(before[:6], after[:6], strict=True))
+    transcript.apply(TaskCancelled(by="alice"))
+    assert "stopped" in str(transcript.messages()[-1])
+    event = ContextCompacted(
+        step=4, from_sequence=1, to_sequence=6, covered=2, summary="So far.", kept=["Compare"]
+    )
+    transcript.apply(event)
+    shorter = transcript.messages()
+    assert "So far." in str(shorter[0])
+    assert shorter[-1] == transcript.messages()[-1]
+    transcript.apply(CREATED)
+    assert "own words" not in str(transcript.messages()[0])

@@ -11,9 +11,11 @@ were fetched from tables, through an index or not. `scans()` looks at the plans.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from django.db import connection
@@ -48,6 +50,22 @@ def scans(text: str) -> bool:
         cursor.execute(f"{_EXPLAIN[connection.vendor]} {text.replace('%', '%%')}")
         plan = [str(row[-1]) for row in cursor.fetchall()]
     return any(_SCAN[connection.vendor].search(line) for line in plan)
+
+
+@contextmanager
+def python_calls() -> Iterator[list[str]]:
+    """The functions of Python that are called on this thread, by their qualified names."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
 
 
 _LARGE = "tasks_(?:task|taskevent|session|approval|artifact|modelusage|auditentry|scheduletick)"
