@@ -95,9 +95,13 @@ class Request:
 async def _deliver(chunks: Chunks, receive: Receive, send: Send) -> None:
     task = asyncio.current_task()
     assert task is not None
+    sending, left = True, False
 
     def leave(_: asyncio.Future[Message]) -> None:
-        task.cancel()
+        nonlocal left
+        if sending:  # it is called a turn after the client left, when this may be over
+            left = True
+            task.cancel()
 
     leaving = asyncio.ensure_future(receive())
     leaving.add_done_callback(leave)
@@ -105,12 +109,12 @@ async def _deliver(chunks: Chunks, receive: Receive, send: Send) -> None:
         async for chunk in chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         # A client who leaves from here on has it all: this must not be cancelled half way.
-        leaving.remove_done_callback(leave)
+        sending = False
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     except asyncio.CancelledError:
-        if not leaving.done() or task.cancelling() > 1:
+        if not left or task.cancelling() > 1:
             raise
         task.uncancel()
     finally:
-        leaving.remove_done_callback(leave)
+        sending = False
         leaving.cancel()

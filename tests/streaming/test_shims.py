@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextvars import ContextVar
 from functools import partial
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
 from streaming.asgi.lifetime import Lifetime, StartError
 from streaming.asgi.pressure import BackPressure, Pressure
+from streaming.asgi.streams import EventStream, Request
 from streaming.asgi.wire import App, Message, Receive, Scope, Send
 from tests.support import probe
 
@@ -133,6 +134,41 @@ async def test_an_exception_in_a_view_is_a_500_and_the_lane_goes_on(lanes: LaneH
     async with client(lanes) as http:
         assert (await http.get("/fail")).status_code == 500
         assert (await http.get("/sync")).status_code == 200
+
+
+# ── streams ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_who_leaves_with_the_last_chunk_disturbs_nobody_behind_the_stream() -> None:
+    loop = asyncio.get_running_loop()
+    left, last = loop.create_future(), loop.create_future()
+    waiting = asyncio.Event()
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await left
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield b"one"
+        waiting.set()
+        await last
+
+    async def stream() -> None:
+        request = Request(receive, send)
+        request.keep(EventStream(chunks(), {}))
+        await request.finish()
+        await asyncio.sleep(0)
+
+    task = asyncio.create_task(stream())
+    await waiting.wait()
+    left.set_result(None)
+    last.set_result(None)
+    await task
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 # ── exchanges ─────────────────────────────────────────────────────────────────────────────────
