@@ -27,6 +27,7 @@ from referencing.exceptions import Unresolvable
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
 from agent.policy import Subject
+from agent.schemas import surely_fits
 from agent.shelf import Shelf
 from agent.text import clean, clean_json, cut
 from agent.workspace import Workspace
@@ -176,6 +177,8 @@ class Toolbox:
         validator = self._validators.get(name)
         if validator is None:
             return f"There is no tool {cut(name, 100)!r}. Available: {', '.join(self.names)}."
+        if surely_fits(arguments, self._tools[name].parameters):
+            return None
         try:
             errors = sorted(validator.iter_errors(arguments), key=lambda each: each.json_path)
         except Unresolvable:

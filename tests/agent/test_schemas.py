@@ -1,0 +1,48 @@
+"""The quick yes of a schema: never where the validator says no, and cheap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from agent.schemas import surely_fits
+from agent.toolbox import Toolbox
+from agent.tools import builtin_tools
+from agent.tools.files import READ_FILE
+from tests.support.counting import python_calls
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, 1, 3, -1, 9, 1.0, 2.5, float("nan"), float("inf"), 10**30),
+    *("", "a", "abcdef", "1", [], ["a"], [1], [[]], {}, {"a": 1}, {"a": "x"}, {"b": True}),
+    *({"a": 1, "b": "x"}, {"a": 1, "c": None}, {"a": {"b": 2}}, {"a": None}, {"c": 1}),
+]
+PARTS: list[dict[str, Any]] = [
+    *({"type": kind} for kind in ("object", "array", "string", "integer", "number", "boolean")),
+    *({"type": "null"}, {"type": ["string", "integer"]}, {"title": "t"}, {"default": 3}),
+    *({"properties": {"a": {"type": "integer", "minimum": 1}}}, {"properties": {"a": False}}),
+    *({"properties": {"a": True, "b": {"type": "string", "maxLength": 2}}}, {"required": ["a"]}),
+    *({"properties": {"a": {}, "b": {}}}, {"patternProperties": {"^c": {}}}, {"enum": [1, "a"]}),
+    *({"additionalProperties": False}, {"additionalProperties": {"type": "string"}}),
+    *({"minimum": 1}, {"maximum": 3}, {"minLength": 1}, {"maxLength": 3}, {"const": 1}),
+    *({"items": {"type": "string"}}, {"not": {}}, {"pattern": "^a"}, {"multipleOf": 2}),
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_what_surely_fits_is_valid(part: dict[str, Any]) -> None:
+    for other in PARTS:
+        schema = {**other, **part}
+        validator = Draft202012Validator(schema)
+        for value in VALUES:
+            assert not surely_fits(value, schema) or validator.is_valid(value), (schema, value)
+
+
+def test_plain_arguments_are_known_to_fit_in_few_calls() -> None:
+    """The validator alone takes more than a hundred."""
+    box = Toolbox(builtin_tools())
+    with python_calls() as names:
+        assert box.problem("read_file", {"path": "a.txt", "start_line": 1, "end_line": 9}) is None
+    assert len(names) < 30, names
+    assert not surely_fits({"path": "a.txt", "start_line": 0}, READ_FILE.parameters)
