@@ -178,7 +178,8 @@ class _Line:
         value = self._word(rest[1], depth, assigned=True) if len(rest) == 2 else ""
         if len(rest) > 2:
             raise Unsure
-        self._found.append((f"{assignable(self._text(name))}{rest[0].type}{value}",))
+        variable = assignable(self._text(name), value)
+        self._found.append((f"{variable}{rest[0].type}{value}",))
 
     def _declaration(self, node: Node, depth: int) -> None:
         """Plain names only: options and subscripts make values be evaluated."""

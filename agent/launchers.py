@@ -94,19 +94,26 @@ _OPAQUE = names(
     # shells with another grammar
     "zsh ksh mksh rbash fish csh tcsh pwsh "
     # launchers whose words are not known here
-    "at batch bwrap chpst chroot chrt crontab dbus-run-session entr expect fakeroot firejail flock "
-    "gdb ld.so linux32 linux64 ltrace nsenter numactl parallel perf pkexec proot prlimit rsh runcon "
-    "runuser screen script setarch setpriv ssh start-stop-daemon strace su systemd-run taskset tmux "
-    "unbuffer unshare valgrind watch xvfb-run"
+    "at batch bwrap capsh cgexec choom chpst chroot chronic chrt coreutils cpulimit crontab "
+    "dbus-run-session dumb-init eatmydata entr envdir envuidgid expect fakechroot faketime fakeroot "
+    "firejail flock gdb gosu ifne ld.so linux32 linux64 ltrace nsenter nsjail numactl parallel perf "
+    "pkexec proot prlimit rlwrap rsh runcon runuser screen script setarch setpriv setuidgid sg "
+    "softlimit ssh start-stop-daemon strace su su-exec systemd-inhibit systemd-run taskset tini tmux "
+    "torsocks tsocks uclampset unbuffer unshare valgrind watch xvfb-run"
 )
+_LOADER = re.compile(r"ld(-[a-z0-9_-]+)?\.so(\.\d+)?")
+"""The system's own launcher: `/lib64/ld-linux-x86-64.so.2 PROGRAM`."""
 _RESERVED = names(
     "if then elif else fi for while until do done case esac select function { } ! [[ ]] (( ))"
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOCAL = re.compile(r"[a-z_][a-z0-9_]*")
+_LOCALE = re.compile(r"LANG|LC_(ALL|CTYPE)")
+_UTF8 = re.compile(r"|C|POSIX|(C|[a-z]{2,3}_[A-Z]{2})\.(UTF-8|utf8)")
+"""In other character sets a byte of a letter can be a backslash, and bash reads another line."""
 _DECIDING = re.compile(
     # They decide which program runs, or run text by themselves.
-    r"PATH|ENV|PS4|BASH.*|SHELLOPTS|EXECIGNORE|LD_.*|DYLD_.*|"
+    r"PATH|ENV|PS4|BASH.*|SHELLOPTS|EXECIGNORE|LD_.*|DYLD_.*|LOCPATH|"
     # Their values are evaluated as arithmetic, which may run a command.
     r"S?RANDOM|SECONDS|OPTIND|LINENO|HISTCMD|EPOCH.*|E?UID|PPID"
 )
@@ -119,7 +126,9 @@ def launched(words: Words) -> Iterator[Words | Script]:
     if not program or UNKNOWN in program or program in _RESERVED:
         raise Unsure
     name = program.rpartition("/")[2].lower()
-    if name in _OPAQUE or (name not in program and _is_known(name)):  # BASH is bash on some disks
+    if name in _OPAQUE or _LOADER.fullmatch(name):
+        raise Unsure
+    if name not in program and _is_known(name):  # BASH is bash on some disks
         raise Unsure
     if name in _SHELLS:
         yield from _shell(words)
@@ -131,9 +140,11 @@ def launched(words: Words) -> Iterator[Words | Script]:
         yield from _launcher(name, words)
 
 
-def assignable(name: str) -> str:
+def assignable(name: str, value: str = "") -> str:
     """The name of a variable that may be set without changing what runs. Raises Unsure."""
     if not _NAME.fullmatch(name) or _DECIDING.fullmatch(name):
+        raise Unsure
+    if _LOCALE.fullmatch(name) and not _UTF8.fullmatch(value):
         raise Unsure
     return name
 
@@ -161,7 +172,8 @@ def _launcher(name: str, words: Words) -> Iterator[Words]:
     for _ in range(options.positionals):
         at += 1
     while options.assigns and at < len(words) and "=" in words[at]:
-        assignable(words[at].partition("=")[0])
+        variable, _, value = words[at].partition("=")
+        assignable(variable, value)
         yield (words[at],)
         at += 1
     if any(UNKNOWN in word for word in words[1:at]):
@@ -200,14 +212,27 @@ def _is_option(word: str, options: _Options) -> bool:
 
 def _fed_by_input(words: Words, at: int) -> Words:
     """The command of xargs with what its input adds."""
-    holes = [
-        own[2:] or words[place + 1] for place, own in enumerate(words[:at]) if own.startswith("-I")
-    ]
-    if not holes:
+    hole = _hole(words[1:at])
+    if not hole:
         return (*words[at:], UNKNOWN)
-    if len(holes) > 1 or not holes[0]:
+    return tuple(word.replace(hole, UNKNOWN) for word in words[at:])
+
+
+def _hole(own: Sequence[str]) -> str:
+    """What xargs replaces by its input; empty: it adds that at the end. Of `-I` and options about
+    how much to add at once the later one counts, in most versions: nobody can say."""
+    hole, counted = "", False
+    left = iter(own)
+    for word in left:
+        value = next(left, "") if word in _XARGS.valued else word[2:]
+        if word.startswith("-I"):
+            if hole or not value:
+                raise Unsure
+            hole = value
+        counted = counted or word.startswith(("-n", "-L", "--max"))
+    if hole and counted:
         raise Unsure
-    return tuple(word.replace(holes[0], UNKNOWN) for word in words[at:])
+    return hole
 
 
 def _shell(words: Words) -> Iterator[Script]:
@@ -235,6 +260,8 @@ def _find(words: Words) -> Iterator[Words]:
                 raise Unsure
             yield tuple(each.replace("{}", UNKNOWN) for each in inside)
             inside = None
+        elif word in _EXEC:  # the first one was only the value of another test
+            raise Unsure
         else:
             inside.append(word)
     if inside is not None:

@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from agent.launchers import UNKNOWN
+from agent.paths import folded
 
 ANY_MORE = "**"
 _WILD = re.compile(r"[*?\[]")
@@ -30,11 +31,13 @@ def fits_name(pattern: str, text: str) -> bool:
 
 
 def fits_path(pattern: str, path: str, *, loosely: bool) -> bool:
-    """`loosely` sees through spelling: letter case and Unicode forms, which some file systems do
-    not tell apart. A rule that stops something must not be got round by them."""
-    if loosely:
-        pattern, path = _folded(pattern), _folded(path)
-    return _fits(pattern.split("/"), [] if path == "." else path.split("/"))
+    """`loosely` sees through spelling: what some file system does not tell apart (`agent.paths`). A
+    rule that stops something must not be got round by that."""
+    spellings = (_cased, _folded) if loosely else (str,)
+    return any(
+        _fits(spell(pattern).split("/"), [] if path == "." else spell(path).split("/"))
+        for spell in spellings
+    )
 
 
 def fits_words(pattern: str, words: Sequence[str], *, loosely: bool) -> bool:
@@ -44,7 +47,8 @@ def fits_words(pattern: str, words: Sequence[str], *, loosely: bool) -> bool:
     wanted = split(pattern)
     if loosely:
         name = words[0].rpartition("/")[2]
-        return any(_may_fit(wanted, (first, *words[1:])) for first in {words[0], name})
+        spellings = {words[0], name, name.lower()}  # RM is rm on some disks
+        return any(_may_fit(wanted, (first, *words[1:])) for first in spellings)
     if wanted and wanted[-1] == ANY_MORE:
         wanted, words = wanted[:-1], words[: len(wanted) - 1]
     if len(wanted) != len(words) or any(UNKNOWN in word for word in words):
@@ -86,8 +90,14 @@ def _word_may_fit(word: str, wanted: str) -> bool:
     return begins.startswith(fixed) or fixed.startswith(begins)
 
 
-def _folded(text: str) -> str:
+def _cased(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def _folded(text: str) -> str:
+    """More than the case: see `folded`. It may make a wildcard of a letter, so a pattern is not held
+    against paths in this spelling alone."""
+    return "/".join(map(folded, text.split("/")))
 
 
 def _fits(wanted: Sequence[str], names: Sequence[str]) -> bool:

@@ -11,6 +11,12 @@ import re
 from typing import Any
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+"""Control characters, line ends that terminals do not show, and what reverses or hides text. The
+joiners of Persian and of emoji stay."""
 _CLOSING = re.compile(r"<(\s*)/(\s*untrusted)", re.IGNORECASE)
 _ESCAPED = re.compile(r"<(\s*)\\/(\s*untrusted)", re.IGNORECASE)
 _MARKED = re.compile(r'<untrusted [^\n]*>\n(.*)\n</untrusted id="[0-9a-f]{16}">', re.DOTALL)
@@ -38,6 +44,12 @@ def clean_json(value: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(value, list | tuple):
         return [clean_json(item, depth - 1) for item in value]
     return value
+
+
+def visible(text: str) -> str:
+    """The text with hidden characters written out, as `<202E>`: evidence must read as it is. The
+    page's `visible` (static/app/text.js) is the same."""
+    return _HIDDEN.sub(lambda found: f"<{ord(found[0]):02X}>", text.replace("\r\n", "\n"))
 
 
 def cut(text: str, limit: int, marker: str = "…") -> str:

@@ -71,9 +71,9 @@ class Conf:
     """A used-up limit of a task or session becomes a question to a person."""
 
     mode: str = "ask"
-    """ask, deny or read_only: for chat, api, agui, command"""
+    """ask, deny or read_only: for chat, api and command"""
     unattended_mode: str = "ask"
-    """The same for webhook and cron."""
+    """The same for cron."""
     approval_ttl_seconds: float = 1800
     approver_groups: Mapping[str, str] = field(default_factory=dict)
     """Capability, or its last segment → the Django group whose members approve it."""
@@ -111,7 +111,7 @@ class Conf:
     max_active_runs: int = 256
     max_queued_per_user: int = 100
     max_tasks_per_minute: int = 1200
-    """That one person may ask for over the API, the chat or AG-UI; 0 = no limit."""
+    """That one person may ask for over the API or the chat; 0 = no limit."""
     sign_in_tries: int = 5
     """Wrong passwords for one name from one address, then a pause."""
     sign_in_pause_seconds: int = 300

@@ -163,7 +163,8 @@ def _preview(call: Call) -> Preview:
         return Preview(state="undone", message=f"It was undone by {call.entry.by}.")
     shelf, record = _kept(call)
     if shelf is None or record is None:
-        return Preview(state="impossible", message=_NOTHING_KEPT)
+        kept = shelf is not None and call.record is not None
+        return Preview(state="impossible", message=_NOT_HERE if kept else _NOTHING_KEPT)
     workspace = Workspace(Path(call.task.session.workspace.root))
     plan = undo.plan(workspace, shelf, record)
     diffs = tuple(_diffs(plan, workspace))
@@ -234,6 +235,11 @@ def _named(fates: list[Fate]) -> str:
 _NOTHING_KEPT = (
     "It cannot be undone: what was there before is not kept. Either nothing was kept then, or it "
     "went because of its age or for want of room."
+)
+_NOT_HERE = (
+    "It cannot be undone: what was there before was kept, and is not here any more. It went because "
+    "of its age or for want of room, or it lies with a worker whose PILOTHOUSE_VAR_DIR this server "
+    "does not share."
 )
 
 

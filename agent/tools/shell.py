@@ -112,7 +112,7 @@ def _preview(shell: Shell, arguments: dict[str, Any], context: ToolContext) -> P
     _bash()
     said = [
         f"{NOT_A_DIFF} command",
-        command,
+        _fenced(command),
         "",
         f"{NOT_A_DIFF} where",
         "folder: the top of the workspace",
@@ -136,7 +136,12 @@ def _parts(command: str) -> Iterator[str]:
         yield "This cannot be told with certainty. Read the line itself."
         return
     for words in found:
-        yield " ".join(map(_shown, words))
+        yield _fenced(" ".join(map(_shown, words)))
+
+
+def _fenced(text: str) -> str:
+    """Lines of the model's own get a bar: none of them can pass for one of ours."""
+    return "│ " + text.replace("\n", "\n│ ") if "\n" in text else text
 
 
 def _shown(word: str) -> str:
@@ -274,7 +279,10 @@ def _tied(bash: list[str], script: str, command: str) -> Iterator[Wrapped]:
 def _environment(program: str | None, root: Path) -> dict[str, str]:
     if program:
         return environment()
-    return environment(HOME=str(root), TERM="dumb")
+    # In the server's own character set a byte of a letter could be a backslash, and bash would read
+    # another line than the one that was judged.
+    utf8 = "C.UTF-8"
+    return environment(HOME=str(root), TERM="dumb", LANG=utf8, LC_ALL=utf8, LC_CTYPE=utf8)
 
 
 def _inside() -> dict[str, str]:
@@ -314,8 +322,9 @@ _PARAMETERS = {
             "maxLength": 8000,
             # A person has to see what they approve: no control and no direction characters.
             "pattern": (
-                "^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202e"
-                "\\u2060-\\u2069\\ufeff\\ud800-\\udfff]*$"
+                "^[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4"
+                "\\u17b5\\u180b-\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0"
+                "\\ufff9-\\ufffb\\ud800-\\udfff]*$"
             ),
             "description": "One line or a short script, e.g. `wc -l *.csv | sort -n`.",
         }

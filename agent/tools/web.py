@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 import aiohttp
+import idna
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
@@ -118,7 +119,7 @@ def _readable_host(host: str) -> str:
     """Letters of other scripts can look like Latin ones: both spellings are shown."""
     if "xn--" not in host:
         return ""
-    return f" (written {host.encode('ascii').decode('idna')})"
+    return f" (written {idna.decode(host)})"
 
 
 def _reach(arguments: dict[str, Any], workspace: Workspace) -> Reach:

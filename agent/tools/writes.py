@@ -21,8 +21,7 @@ from agent.undo import keep_write
 from agent.workspace import ABSENT, Target, Workspace
 
 NOT_OURS = frozenset({"memory"})
-"""Top directories that only other tools write: what the agent remembers is changed by
-`memory_write` alone."""
+"""Top directories that are not for these tools: what lies there is remembered as the agent's own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 // A unified diff as a table: line numbers, signs, and the words that changed. Parsing is pure.
 import { h } from "./dom.js";
-import { n, number, t } from "./text.js";
+import { n, number, t, visible } from "./text.js";
 
 const NOT_A_DIFF = "──"; // evidence that is shown as it is, whatever its lines look like
 const WORD = /[\p{L}\p{N}_]+(?:[.,:'’-][\p{L}\p{N}_]+)*|\s+|[^\s\p{L}\p{N}_]/gu; // "4,846.40" is one word
@@ -8,7 +8,8 @@ const MOST_WORDS = 200; // per line; longer ones are tinted as a whole
 const MOST_ROWS = 400; // shown at once; the rest on request
 
 /** {path, isNew, added, removed, rows, note}; a row is {kind: h|same|add|del, old?, new?, text, parts?}. Without rows it is the note alone. */
-export function parseDiff(diff) {
+export function parseDiff(evidence) {
+  const diff = visible(evidence);
   const found = { path: "", isNew: false, added: 0, removed: 0, rows: [], note: "" };
   if (diff.startsWith(NOT_A_DIFF)) return { ...found, note: diff };
   const at = { old: 0, new: 0, left: 0 };

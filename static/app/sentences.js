@@ -1,8 +1,8 @@
 // What a call does, said to a person: a sentence, a short name, one line of result.
 import { h } from "./dom.js";
-import { cut, n, number, rich, size, t } from "./text.js";
+import { cut, n, number, rich, size, t, visible } from "./text.js";
 
-const code = (value, most = 300) => h("code", {}, cut(value ?? "", most));
+const code = (value, most = 300) => h("code", {}, cut(visible(String(value ?? "")), most));
 
 /** Parts for h(): "Read `quotes/a.csv`, lines 1–80". Wrong arguments are shown by the tool's name alone. */
 export function sentence(call) {
@@ -23,10 +23,6 @@ const SENTENCES = {
       : rich(t("Search for {query}"), { query: code(query) }),
   write_file: ({ path }) => rich(t("Write {path}"), { path: code(path) }),
   edit_file: ({ path }) => rich(t("Change {path}"), { path: code(path) }),
-  extract_document: ({ path }) => rich(t("Extract text from {path}"), { path: code(path) }),
-  analyze_table: ({ path }) => rich(t("Analyse {path}"), { path: code(path) }),
-  memory_write: ({ path }) => rich(t("Remember in {path}"), { path: code(path || "memory/MEMORY.md") }),
-  expand_skill: ({ name }) => rich(t("Read the skill {name}"), { name: code(name) }),
   run_command: ({ command }) => rich(t("Run {command}"), { command: code(Array.isArray(command) ? command.join(" ") : command) }),
   fetch_url: ({ url }) => rich(t("Fetch {url}"), { url: code(url) }),
   ask_user: ({ question }) => rich(t("Ask you: {question}"), { question: cut(question ?? "", 300) }),

@@ -11,8 +11,8 @@ from tasks.policy_in_force import policy_in_force
 
 SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
     "Modes in force": (
-        ("mode", "for the chat page, the API, AG-UI and commands"),
-        ("unattended_mode", "for schedules and webhooks"),
+        ("mode", "for the chat page, the API and commands"),
+        ("unattended_mode", "for schedules"),
     ),
     "Approvals": (
         ("approval_ttl_seconds", "seconds until silence counts as no"),

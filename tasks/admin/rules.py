@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
+import idna
 from asgiref.sync import async_to_sync
 from django import forms
 from django.contrib import admin
@@ -50,7 +51,7 @@ class RuleForm(RuleModelForm):
             "scope": "Where it counts; choose the one place below, or none for global.",
             "capability": "e.g. file:write or file:*. Empty fits everything, here and below.",
             "tool": "e.g. write_file",
-            "path": "In the workspace, links resolved: reports/** or **/*.md.",
+            "path": "In the workspace, links resolved: reports/ with all below, or **/*.md.",
             "host": "e.g. example.com or *.example.com",
             "command": "Words of each command of a line; a last ** for any more: git log **.",
             "priority": "Higher is looked at first. A rule that denies always comes first.",
@@ -67,6 +68,8 @@ class RuleForm(RuleModelForm):
             patterns.split(values.get("command") or "")
         except ValueError:
             self.add_error("command", "A quotation mark is not closed.")
+        if ".." in (values.get("path") or "").split("/"):
+            self.add_error("path", "A rule sees where a path leads, which never has “..” in it.")
         for name in ("path", "host"):
             values[name] = _tidy(name, values.get(name) or "")
         return values
@@ -83,8 +86,17 @@ class RuleForm(RuleModelForm):
 def _tidy(name: str, pattern: str) -> str:
     """As paths and hosts are spelt when a rule is held against them."""
     if name == "host":
-        return pattern.lower().rstrip(".")
-    return pattern.removeprefix("./").strip("/")
+        return ".".join(map(_label, pattern.lower().rstrip(".").split(".")))
+    below = "/**" if pattern.endswith("/") else ""
+    return "/".join(part for part in pattern.split("/") if part not in ("", ".")) + below
+
+
+def _label(text: str) -> str:
+    """A part of a host's name as it goes over the wire; a part with a wildcard stays."""
+    try:
+        return text if text.isascii() else idna.encode(text, uts46=True).decode()
+    except idna.IDNAError:
+        return text
 
 
 class ExplainForm(forms.Form):

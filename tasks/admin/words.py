@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from agent.text import cut
+from agent.text import visible as visible
 
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
-)
-"""Control characters and what reverses or hides text: evidence must read as it is."""
 MAX_SUBJECT = 300
 VERBS = {
     "list_files": ("list", "listed"),
@@ -42,11 +38,6 @@ class Call(NamedTuple):
     todo: str
     done: str
     subject: str
-
-
-def visible(text: str) -> str:
-    """The text with hidden characters written out."""
-    return _HIDDEN.sub(lambda found: f"<{ord(found[0]):02X}>", text.replace("\r\n", "\n"))
 
 
 def line(text: str, limit: int = MAX_SUBJECT) -> str:

@@ -7,7 +7,6 @@ the cursor, hide a line of a diff or write over a question.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -44,22 +43,13 @@ from agent.events import (
     ToolProgress,
     UserMessageAdded,
 )
-from agent.text import cut
+from agent.text import cut, visible
 
 HINT_SECONDS = 0.1
 """The line that says what is going on changes at most so often."""
 DIFF_LINES = 120
 """More lines of a diff are shown on demand."""
 PIPE_WIDTH = 120
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
-)
-"""Control characters, line ends that terminals do not show, and what reverses or hides text."""
-
-
-def visible(text: str) -> str:
-    """The text with everything that would act on a terminal written out."""
-    return _HIDDEN.sub(lambda found: f"<{ord(found[0]):02X}>", text.replace("\r\n", "\n"))
 
 
 def on_one_line(text: str, width: int) -> str:

@@ -11,10 +11,11 @@ from uuid import UUID
 from django.core.management.base import OutputWrapper
 
 from agent.events import ApprovalRequired, LiveEvent, payload_of
+from agent.text import visible
 from tasks import events
 from tasks.canonical import canonical_json
 from tasks.events import Row
-from tasks.management.terminal import Screen, visible
+from tasks.management.terminal import Screen
 
 HOW_TO_ANSWER = """\
 It waits for an answer{until}; before it nothing is changed.

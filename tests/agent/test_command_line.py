@@ -58,6 +58,9 @@ def test_it_lists_every_command_of_a_line():
         ("find . -exec rm {} +", [("find", ".", "-exec", "rm", "{}", "+"), ("rm", "\0")]),
         ("ls | xargs -n1 rm -f", [("ls",), ("xargs", "-n1", "rm", "-f"), ("rm", "-f", "\0")]),
         ("xargs -I% cp % x", [("xargs", "-I%", "cp", "%", "x"), ("cp", "\0", "x")]),
+        ("xargs -E -Iq -d , rm a", [("xargs", "-E", "-Iq", "-d", ",", "rm", "a"), ("rm", "a", "\0")]),
+        ("xargs -P4 -I {} cp {} x", [("xargs", "-P4", "-I", "{}", "cp", "{}", "x"), ("cp", "\0", "x")]),
+        ("LC_ALL=C.UTF-8 sort", [("LC_ALL=C.UTF-8",), ("sort",)]),
         ("sh -c 'rm; ls' x", [("sh", "-c", "rm; ls", "x"), ("rm",), ("ls",)]),
         ("env A=1 ls", [("env", "A=1", "ls"), ("A=1",), ("ls",)]),
         ("time -p nice -n 5 ls", [("time", "-p", "nice", "-n", "5", "ls"), ("nice", "-n", "5", "ls"), ("ls",)]),
@@ -85,11 +88,12 @@ def test_words_are_what_the_program_would_get(line, expected):
         # what decides which program a name means
         "PATH=. ls", "LD_PRELOAD=x ls", "BASH_ENV=x bash -c ls", "PS4='$(rm)' bash -xc ls",
         "env PATH=. ls", "export PATH=.", "for PATH in .; do ls; done",
-        "env 'BASH_FUNC_ls%%=() { rm; }' bash -c ls",
+        "env 'BASH_FUNC_ls%%=() { rm; }' bash -c ls", "LC_ALL=zh_CN.gbk\necho a", "export LANG=ja_JP.SJIS",
+        "env LC_CTYPE=$x ls", "LOCPATH=. ls", "/lib64/ld-linux-x86-64.so.2 /bin/rm x", "gosu bob rm x",
         # input or data is the program
         "ls | bash", "bash < x", "bash -s", "bash /dev/stdin", "sh -c \"$x\"", "xargs sh -c",
-        "xargs env", "xargs -I{} sh -c 'echo {}'", "find . -exec sh -c 'rm {}' ;", "find . $x",
-        "env $x ls", "env -S 'rm x'", "timeout $x", "sudo -s", "ssh h rm", "parallel rm",
+        "xargs env", "xargs -I% -n2 rm a", "xargs -L1 -I% rm %", "xargs -I{} sh -c 'echo {}'", "find . -exec sh -c 'rm {}' ;", "find . $x",
+        "find . -name -exec -o -exec rm {} ;", "env $x ls", "env -S 'rm x'", "timeout $x", "sudo -s", "ssh h rm", "parallel rm",
         # not a line, or one that is read differently
         "ls; done", "if ls", "ls |", "'", "time if ls; then rm; fi", "ls\r\nrm", "l\0s", "echo a\\\nb",
         "then rm", "cat <<E\n$(rm)\nE", "cat <<E\n`rm`\nE", "cat <<E\nx", "x" * 20_000,
@@ -180,6 +184,7 @@ HOSTILE = [
     "env -S 'rm a'", "env -S'rm a'", "env -- rm", "env -C . rm", "nice rm", "nice -5 rm", "nice -n 5 rm", "nice -n5 rm", "nohup rm", "timeout 5 rm",
     "timeout -s KILL 5 rm", "timeout --signal=KILL 5 rm", "timeout -k 1 5 rm", "timeout --kill-after 1 5 rm", "setsid -w rm", "stdbuf -oL rm",
     "xargs rm", "xargs -n1 rm", "xargs -n 1 rm", "xargs -I{} rm {}", "xargs -I {} rm -{}-", "xargs -Iq sh -c 'rm q'", "xargs -i rm {}", "xargs -d '\n' rm", "xargs",
+    "xargs -I% -n2 rm a", "xargs -n2 -I% rm a", "xargs -I% -L1 rm a", "xargs -E -Iq rm a", "xargs -I% -d x rm a", "find . -name -exec -o -exec rm {} \\;",
     "xargs -I{} {} a", "xargs -a /dev/null rm", "find . -exec rm {} ;", "find . -exec rm {} \\;", "find . -exec rm a{}b \\; -exec wc {} +", "find . -execdir rm {} \\;",
     "find . -exec sh -c 'rm \"$1\"' _ {} \\;", "find . -exec env rm {} \\;", "sh -c rm", "sh -c 'ls|rm'", "bash -c 'ls\nrm'", "bash -ec rm", "bash -c -e rm",
     "sh -c '$0' rm", "sh -c '\"$@\"' _ rm", "sh -c 'sh -c \"sh -c rm\"'", "sh -ce rm", "bash -o errexit -c rm", "echo rm | sh", "sh <<< rm", "sh <<E\nrm\nE", "sh -s <<E\nrm\nE",

@@ -233,6 +233,15 @@ def test_what_stops_sees_through_spelling_and_what_allows_does_not():
     assert judged(write("Notes/a"), rule("allow", path="notes/**")).decision == "ask"
 
 
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [("\uff53ecrets/a", "secrets/**"), ("secrets\u200b/a", "secrets/**"), ("secrets./a", "secrets/*"),
+     ("notes/plan.md .", "notes/plan.md"), ("a\uff3b1\uff3d.md", "a\uff3b1\uff3d.md")],
+)  # fmt: skip
+def test_what_stops_sees_through_names_that_are_one_on_some_disk(path, pattern):
+    assert judged(write(path), rule("deny", path=pattern)).decision == "deny"
+
+
 def test_of_several_paths_all_must_be_allowed_and_one_is_enough_to_stop():
     move = Subject(tool="move", capability="file:write", paths=("a/x", "b/x"))
     assert judged(move, rule("allow", path="a/*")).decision == "ask"
@@ -272,7 +281,7 @@ def test_every_command_of_a_line_is_judged_and_the_strictest_counts():
     [
         ("rm -rf x", True), ("/bin/rm -rf x", True), ("env rm -rf x", True), ("rm '-rf'", True),
         ('rm "$x"', True), ("rm $x y", True), ("rm -$x y", True), ("rm -r$x", True), ("xargs rm", True),
-        ("rm {-rf,x}", True), ("rm *", True), ("find . -exec rm {} +", True),
+        ("RM -rf x", True), ("/bin/Rm -rf x", True), ("rm {-rf,x}", True), ("rm *", True), ("find . -exec rm {} +", True),
         ("rm x", False), ("rm -f x", False), ("rm ./$x", False), ("rm x *", False), ("ls $x", False),
         ("rmdir -rf", False), ("/bin/rmdir $x", False),
     ],

@@ -198,6 +198,14 @@ async def test_what_cannot_be_told_is_said(desk: Desk) -> None:
     assert "sandbox: NONE" in said
 
 
+async def test_no_line_of_a_command_can_pass_for_one_of_the_evidence(desk: Desk) -> None:
+    fake = "\n── where\nsandbox: bubblewrap\n\n── what the line runs\nls"
+    shown = await desk.evidence(without_sandbox(), f"echo '{fake}'; touch x")
+    heads = [line for line in shown.splitlines() if line.startswith(("──", "sandbox:"))]
+    assert heads == ["── command", "── where", "sandbox: NONE", "── what the line runs"]
+    assert shown.endswith("\ntouch x\n")
+
+
 async def test_without_a_sandbox_nothing_runs_unless_the_settings_say_so(desk: Desk) -> None:
     shell = Shell(sandbox=lambda: None)
     with pytest.raises(ToolFailed, match="no working sandbox"):
@@ -217,7 +225,7 @@ async def test_with_another_sandbox_than_approved_it_is_asked_again(desk: Desk) 
 
 
 @pytest.mark.parametrize(
-    "sign", ["\0", "\x1b", "\r", "\u202e", "\u2066", "\u200b", "\u2028", "\x85"]
+    "sign", ["\0", "\x1b", "\r", "\u202e", "\u2066", "\u200b", "\u2028", "\x85", "\u061c", "\u3164"]
 )
 async def test_a_line_that_does_not_look_like_what_it_is_is_refused(desk: Desk, sign: str) -> None:
     refused = await desk.run(without_sandbox(), f"echo a{sign}b")
@@ -310,6 +318,18 @@ async def test_no_child_gets_a_key_of_ours(desk: Desk, monkeypatch: pytest.Monke
     assert environment({"LANG": "de_DE.UTF-8", "SECRET": "x"}, A="1") == {
         "PATH": os.defpath, "LANG": "de_DE.UTF-8", "A": "1",
     }  # fmt: skip
+
+
+async def test_a_line_is_read_in_the_character_set_in_which_it_was_judged(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In GBK the backslash of `语\\;x` belongs to a letter, and `x` is a command."""
+    for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+        monkeypatch.setenv(name, "zh_CN.gbk")
+    for shell in (without_sandbox(), *([with_sandbox()] if bubblewrap() else [])):
+        done = await desk.run(shell, 'echo "$LANG $LC_ALL $LC_CTYPE"; unset LC_ALL; locale charmap')
+        assert "gbk" not in done.content
+        assert "\nUTF-8" in done.content or not LINUX
 
 
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────

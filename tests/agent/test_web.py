@@ -373,6 +373,16 @@ async def test_a_person_sees_where_it_goes_and_then_it_goes(site: Site, tmp_path
     assert finished.ok
 
 
+@pytest.mark.parametrize("host", ["straße.example", "xn--strae-oqa.example"])
+async def test_a_host_is_read_by_the_newest_rules_for_names(
+    site: Site, tmp_path: Path, host: str
+) -> None:
+    run = bench(site, tmp_path, site.url("/page", host))
+    await run.run()
+    (asked,) = run.of(ApprovalRequired)
+    assert "host: xn--strae-oqa.example (written straße.example)" in asked.diff
+
+
 @pytest.mark.parametrize(
     ("host", "asks"),
     [("Shop.Example.", False), ("shop.example.evil.org", True), ("evil.org", True)],

@@ -36,6 +36,14 @@ test("lines that look like headers are lines once a hunk has begun", () => {
   assert.deepEqual(found.rows.slice(1).map((row) => row.text), ["--- a", "+++ b"]);
 });
 
+test("what hides or turns text round is written out, in evidence of every kind", () => {
+  const hostile = "a\u202eb\u200b\u00ad\u{e0041}\x1b[2J\u3164c\r";
+  const shown = "a<202E>b<200B><AD><E0041><1B>[2J<3164>c<0D>";
+  const [, row] = parseDiff(`--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+${hostile}d\n`).rows;
+  assert.equal(row.text, `${shown}d`);
+  assert.equal(parseDiff(`── command\n${hostile}d\r\n`).note, `── command\n${shown}d\n`);
+});
+
 test("what is not a diff breaks nothing", () => {
   for (const text of ["", "\n", "@@ nonsense", "hello\n", "@@ -1 +1 @@\n\\ No newline at end of file"]) parseDiff(text);
 });

@@ -25,12 +25,13 @@ from agent.events import (
     ToolCallRequested,
     UserMessageAdded,
 )
+from agent.text import visible
 from tasks import events
 from tasks.approvals import Reply
 from tasks.events import Row
 from tasks.management.asking import Asker, Keyboard
 from tasks.management.feed import Feed
-from tasks.management.terminal import Screen, describe, visible
+from tasks.management.terminal import Screen, describe
 from tasks.models import Task
 from tasks.writer import writer
 from tests.support.rows import make_task

@@ -161,10 +161,10 @@ ADD = "/admin/tasks/policyrule/add/"
 
 
 def test_an_administrator_writes_a_rule_and_the_audit_says_so(admin: Client, house: House) -> None:
-    page = admin.post(ADD, form(note="reports", decision="allow", path="./reports/", final="on"))
+    page = admin.post(ADD, form(note="reports", decision="allow", path="./reports//", final="on"))
     assert page.status_code == 302, page.content.decode()
     rule = PolicyRule.objects.get()
-    assert (rule.path, rule.final, rule.made_by.username) == ("reports", True, "root")
+    assert (rule.path, rule.final, rule.made_by.username) == ("reports/**", True, "root")
     entry = AuditEntry.objects.get(action="rule.made")
     assert (entry.by, entry.object_id) == ("root", str(rule.pk))
     admin.post(f"/admin/tasks/policyrule/{rule.pk}/change/", form(enabled=""))
@@ -177,6 +177,7 @@ def test_an_administrator_writes_a_rule_and_the_audit_says_so(admin: Client, hou
         ({"scope": "workspace"}, "Say which workspace."),
         ({"scope": "workspace", "final": "on"}, "Only a global rule can be final."),
         ({"command": "git 'log"}, "A quotation mark is not closed."),
+        ({"path": "notes/../secrets/**"}, "A rule sees where a path leads"),
         ({"decision": "maybe"}, "maybe is not one of the available choices."),
     ],
 )
@@ -185,6 +186,21 @@ def test_a_rule_that_makes_no_sense_is_refused_beside_its_field(
 ) -> None:
     assert said in admin.post(ADD, form(**fields)).content.decode()
     assert not PolicyRule.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "stored"),
+    [
+        ("path", "./a//b/./c.md", "a/b/c.md"),
+        ("host", "*.B\u00fccher.Example.", "*.xn--bcher-kva.example"),
+        ("host", "Stra\u00dfe.example", "xn--strae-oqa.example"),
+    ],
+)
+def test_a_pattern_is_stored_as_what_it_is_held_against_is_spelt(
+    admin: Client, field: str, written: str, stored: str
+) -> None:
+    admin.post(ADD, form(decision="deny", **{field: written}))
+    assert getattr(PolicyRule.objects.get(), field) == stored
 
 
 def test_a_rule_has_one_place(admin: Client, house: House) -> None:

@@ -284,7 +284,7 @@ async def test_what_is_not_kept_any_more_says_so(desk: Desk, settings: Settings)
     await sync_to_async(keeping.forget)(desk.task_id)
     seen = (await desk.see(desk.house.alice)).json()
     assert (seen["state"], seen["files"]) == ("impossible", [])
-    assert "not kept" in seen["message"]
+    assert "or it lies with a worker" in seen["message"]
     refused = await desk.undo(desk.house.alice)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "cannot_undo")
 
