@@ -24,7 +24,7 @@ from tests.support.rows import make_task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_hub")]
 
-FOLLOWERS = 100
+FOLLOWERS = 40
 KEPT = 16 * 1024
 """Bytes of a silent follower, without what its server keeps of the connection."""
 HEADER = 16 * 1024
