@@ -79,7 +79,11 @@ class Locale(PagesOnly, LocaleMiddleware):
 
 
 class Sessions(PagesOnly, SessionMiddleware):
-    pass
+    def process_request(self, request: HttpRequest) -> None:
+        name = settings.SESSION_COOKIE_NAME
+        if "\0" in request.COOKIES.get(name, ""):  # PostgreSQL refuses to look for it
+            del request.COOKIES[name]
+        super().process_request(request)
 
 
 class Common(PagesOnly, CommonMiddleware):

@@ -34,7 +34,7 @@ _user = Rows(User, "WHERE id = %s")
 
 
 def user_of_session(key: str | None) -> AbstractBaseUser | None:
-    if not key:
+    if not key or "\0" in key:  # a cookie can spell it, and PostgreSQL refuses to look for it
         return None
     session = _stored(key)
     path = str(session.get(BACKEND_SESSION_KEY))

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 from django.conf import settings
 from django.http import HttpRequest
+from django.utils.datastructures import MultiValueDict
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 from ninja.security.base import SecuritySchema
@@ -67,11 +68,17 @@ class JsonRenderer(BaseRenderer):
 
 
 class JsonParser(Parser):
-    """JSON as the standard has it, without text that the database refuses."""
+    """JSON as the standard has it, and addresses, without text that the database refuses."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         value = json.loads(request.body, parse_constant=_refuse_constant)
         return cast(dict[str, Any], clean_json(value))
+
+    def parse_querydict(
+        self, data: MultiValueDict[str, Any], list_fields: list[str], request: HttpRequest
+    ) -> dict[str, Any]:
+        found = super().parse_querydict(data, list_fields, request)
+        return cast(dict[str, Any], clean_json(found))
 
 
 def _refuse_constant(name: str) -> NoReturn:

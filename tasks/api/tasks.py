@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router
 from ninja.responses import Status
 
+from agent.text import clean
 from tasks import access, events, profiles, service, standing
 from tasks.access import Principal
 from tasks.api import paging
@@ -62,7 +63,7 @@ async def create_task(
     body = payload.model_dump_json(exclude_unset=True)
     keyed = replace(
         wanted,
-        idempotency_key=idempotency_key,
+        idempotency_key=clean(idempotency_key),
         body_digest=hashlib.sha256(body.encode()).hexdigest(),
     )
     return Status(202, CreatedOut.of(await service.create(keyed)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session as BrowserSession
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.http import HttpRequest
 from django.test import Client
 from django.urls import path
@@ -186,6 +186,23 @@ def test_text_that_no_database_stores_is_cleaned(alice: Client) -> None:
     )
 
     assert response.json()["title"] == "a\ufffdb\ufffdc"
+
+
+def test_text_that_no_database_looks_for_is_cleaned(alice: Client) -> None:
+    alice.post("/api/sessions", b'{"title": "a\\u0000b"}', content_type="application/json")
+    assert len(alice.get("/api/sessions?q=a%00b").json()["items"]) == 1
+
+
+@pytest.mark.parametrize(("path", "status"), [("/api/tasks", 401), ("/", 302)])
+def test_a_cookie_that_no_database_looks_for_is_nobodys(
+    house: House, path: str, status: int
+) -> None:
+    client = Client()
+    client.force_login(house.alice)
+    if connection.vendor == "sqlite":  # which would find it
+        BrowserSession.objects.update(session_key="abcdefgh\0")
+    answer = Client(headers={"Cookie": 'sessionid="abcdefgh\\000"'}).get(path)
+    assert answer.status_code == status
 
 
 # ── lists ─────────────────────────────────────────────────────────────────────────────────────

@@ -179,6 +179,12 @@ def test_keys_of_two_people_do_not_meet(alice: Client, house: House) -> None:
     assert ours["id"] != theirs["id"]
 
 
+def test_a_key_that_no_database_stores_is_cleaned(alice: Client) -> None:
+    post(alice, "/api/tasks", {"goal": "x"}, **{"Idempotency-Key": "one\0key"})
+
+    assert Task.objects.get(goal="x").idempotency_key == "one\ufffdkey"
+
+
 def test_endless_key_is_400(alice: Client) -> None:
     assert (
         code(post(alice, "/api/tasks", {"goal": "x"}, **{"Idempotency-Key": "k" * 201}))[0] == 400
