@@ -42,13 +42,16 @@ def fits_path(pattern: str, path: str, *, loosely: bool) -> bool:
 
 def fits_words(pattern: str, words: Sequence[str], *, loosely: bool) -> bool:
     """`loosely` fits whatever the words may turn out to be: what the shell expands stands for any
-    words, and a program's path for its name. Else only the last `**` fits what the shell expands:
-    for a single `*` it may turn out to be more words than one."""
+    words, and a program's path for its name, in the pattern too. Else only the last `**` fits what
+    the shell expands: for a single `*` it may turn out to be more words than one."""
     wanted = split(pattern)
     if loosely:
         name = words[0].rpartition("/")[2]
         spellings = {words[0], name, name.lower()}  # RM is rm on some disks
-        return any(_may_fit(wanted, (first, *words[1:])) for first in spellings)
+        plain = (wanted[0].rpartition("/")[2], *wanted[1:]) if wanted else wanted
+        return any(
+            _may_fit(each, (first, *words[1:])) for each in {wanted, plain} for first in spellings
+        )
     if wanted and wanted[-1] == ANY_MORE:
         wanted, words = wanted[:-1], words[: len(wanted) - 1]
     if len(wanted) != len(words) or any(UNKNOWN in word for word in words):

@@ -91,7 +91,8 @@ def normal_host(host: str) -> str:
     if ":" in host:
         return _canonical(host)
     try:
-        name = idna.encode(host.removesuffix("."), uts46=True).decode("ascii").lower()
+        # The dot goes last: there are other characters that become one.
+        name = idna.encode(host, uts46=True).decode("ascii").lower().removesuffix(".")
     except (idna.IDNAError, UnicodeError) as error:
         raise _refused("its host is not a name") from error
     if _NUMBER.fullmatch(name.rpartition(".")[2]):

@@ -292,6 +292,14 @@ def test_a_rule_that_stops_a_command_is_not_got_round_by_its_spelling(line, stop
     assert (judged(subject, *rules).decision == "deny") is stopped
 
 
+def test_a_rule_that_stops_a_programs_path_stops_its_name():
+    for line in ("rm x", "/usr/bin/rm x", "env rm x", "RM x"):
+        subject = Subject(tool="run_command", capability="shell:execute", commands=segments(line))
+        stops, allows = rule("deny", command="/bin/rm **"), rule("allow", command="/bin/rm **")
+        assert judged(subject, rule("allow", "all"), stops).decision == "deny", line
+        assert judged(subject, allows).decision == "ask", line
+
+
 def test_a_rule_that_allows_a_command_fits_what_is_known_only():
     for line in ("/tmp/wc a", "wc", "wc a b", 'wc "$x" y'):
         subject = Subject(tool="run_command", capability="shell:execute", commands=segments(line))

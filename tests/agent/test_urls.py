@@ -21,6 +21,8 @@ from agent.urls import host_of, locate
         ("http://[2606:4700::1111]/", "http://[2606:4700::1111]/"),
         ("http://\uff11.\uff11.\uff11.\uff11/", "http://1.1.1.1/"),
         ("http://example。com/", "http://example.com/"),
+        ("http://example.com。/", "http://example.com/"),
+        ("http://1.1.1.1\uff0e/", "http://1.1.1.1/"),
     ],
 )
 def test_a_url_has_one_spelling(url: str, read: str) -> None:
@@ -41,7 +43,7 @@ def test_a_url_has_one_spelling(url: str, read: str) -> None:
         "http://example.com:99999", "http://example.com:x", "http://[::1", "http://[fe80::1%25eth0]x/",
         "http://2130706433", "http://0x7f000001", "http://0x7f.1", "http://127.1", "http://0177.0.0.1",
         "http://127.0.0.01", "http://1.2.3.4.5", "http://256.1.1.1", "http://0x", "http://\uff11\uff12\uff17.1",
-        "http://%31%32%37.0.0.1", "http://..", "http://a..b", "http://.a", "http://" + "a" * 300,
+        "http://%31%32%37.0.0.1", "http://..", "http://a..", "http://a.。", "http://a..b", "http://.a", "http://" + "a" * 300,
         "http://xn--\u0301", "http://example.com/" + "a" * 3000,
     ],
 )  # fmt: skip
