@@ -9,6 +9,7 @@ row changes and events together. What the module promises:
    savepoints first, and once more with one for each command when one of them has raised.
 3. A submitter goes on only after COMMIT, and after the `transaction.on_commit` callbacks of its
    command, which run in the order of submission: bells ring before anybody acts on the answer.
+   What these leave for an event loop (`tasks.loops`) wakes it together with the submitters.
 4. A command may be executed again when its first execution was rolled back as a whole. It changes
    rows, never Python state, and leaves everything else to `transaction.on_commit`.
 5. Nobody waits for ever: a thread that dies fails what it held, and the next submission starts a
@@ -27,13 +28,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from enum import Enum
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tasks import keepalive
+from tasks import keepalive, loops
 
 T = TypeVar("T")
 
@@ -169,6 +171,7 @@ class Writer:
 
     def _main(self, queue: SimpleQueue[_Job[Any] | None]) -> None:
         batch: list[_Job[Any]] = []
+        loops.gather()
         try:
             while _take(queue, batch):
                 _perform(batch)
@@ -354,25 +357,26 @@ def _fail(jobs: Iterable[_Job[Any]], cause: Exception | None, *, unknown: bool =
 
 
 def _deliver(jobs: Iterable[_Job[Any]]) -> None:
-    """Wake the submitters, in order; one call per event loop."""
-    waiting: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
+    """What callbacks left, then the submitters, in order; each event loop is woken once."""
+    waiting: defaultdict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = defaultdict(list)
+    for loop, call in loops.take():
+        waiting[loop].append(call)
+    threads: list[threading.Event] = []
     for job in jobs:
         job.delivered = True
         if job.done is not None:
-            job.done.set()
+            threads.append(job.done)
         elif job.future is not None:
-            waiting[job.future.get_loop()].append(job.future)
-    for loop, futures in waiting.items():
-        try:
-            loop.call_soon_threadsafe(_wake, futures)
-        except RuntimeError:
-            logger.debug("The loop of %d submitters is closed: nobody waits.", len(futures))
+            waiting[job.future.get_loop()].append(partial(_wake, job.future))
+    for loop, calls in waiting.items():
+        loops.call_all(loop, calls)
+    for done in threads:  # behind the bells, as everybody
+        done.set()
 
 
-def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():  # its submitter was cancelled
-            future.set_result(None)
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():  # its submitter was cancelled
+        future.set_result(None)
 
 
 writer = Writer()

@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from agent.events import Delta, LiveEvent, ToolProgress
 from tasks.hub.live import After, Kind, LiveBlock, LiveKey, Progress
 from tasks.hub.pace import Pace
 from tasks.hub.peers import Peers
 from tasks.hub.topic import BLOCKS_END_TYPES, Bell, Key, StoredFrame, Topic
+from tasks.loops import on_loop
 
 __all__ = [
     "BLOCKS_END_TYPES",
@@ -139,13 +141,8 @@ class Hub:
         the right `after`.
         """
         loop = self._loop
-        if loop is None or not frames:
-            return
-        try:
-            loop.call_soon_threadsafe(self.committed, frames)
-        except RuntimeError:
-            # The loop was closed between the look and the call: nobody is left to ring.
-            return
+        if loop is not None and frames:
+            on_loop(loop, partial(self.committed, frames))
 
     def committed(self, frames: Sequence[StoredFrame]) -> None:
         """Events were committed here. Drops live state, appends, then rings: one loop turn."""

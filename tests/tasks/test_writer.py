@@ -14,8 +14,10 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
 
+from tasks.loops import on_loop
 from tasks.models import Task
 from tasks.writer import MAX_BATCH, Writer, WriterUnavailable
+from tests.support.counting import python_calls
 from tests.support.rows import make_session, make_task
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -352,3 +354,36 @@ async def test_connection_lost_during_commit_is_told_as_unknown(writer):
     assert one.unknown
     assert two.unknown
     assert await writer.run(lambda: add("back")) == "back"
+
+
+async def test_what_a_batch_leaves_for_a_loop_wakes_it_once_and_before_the_submitters(
+    writer: Writer,
+) -> None:
+    loop = asyncio.get_running_loop()
+    seen: list[str] = []
+
+    def command(name: str) -> None:
+        transaction.on_commit(partial(on_loop, loop, partial(seen.append, name)))
+
+    def broken() -> None:
+        raise ValueError
+
+    async def submitter(name: str) -> None:
+        await writer.run(partial(command, name))
+        seen.append(f"{name} goes on")
+
+    with held(writer):
+        submitters = [asyncio.create_task(submitter(name)) for name in ("a", "b")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    with python_calls() as names:
+        await asyncio.gather(*submitters)
+    assert seen == ["a", "b", "a goes on", "b goes on"]
+    assert names.count("_run_all") == 1
+
+    def ring_and_break() -> None:
+        transaction.on_commit(partial(on_loop, loop, broken))
+
+    await writer.run(ring_and_break)  # is not kept waiting
+    await asyncio.to_thread(writer.run_sync, partial(command, "c"))
+    assert seen[-1] == "c"
