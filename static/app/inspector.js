@@ -19,6 +19,7 @@ export function inspector(parts) {
   function draw(state) {
     const task = shownTask(state);
     const now = Date.now();
+    for (const part of [parts.budget, parts.timeline, parts.files]) part.closest(".sec").hidden = !task;
     if (!task || (task === drawn && task.ended)) return;
     if (task === drawn && now < due) return;
     if (!task.ended && now < due && task.id === drawn?.id) return; // twice a second is enough for an instrument
@@ -103,8 +104,10 @@ function aboutCall(approval, task) {
 }
 
 function stepRows(step, task, at, now) {
-  const start = Date.parse(step.callAt ?? step.startedAt);
-  const length = step.durationMs ?? (task.ended ? 0 : Math.max(0, at(now) - at(start)));
+  // What got no reply took its time with all its attempts; of the others the one that counted is drawn.
+  const replied = step.durationMs !== undefined;
+  const start = Date.parse((replied && step.callAt) || step.startedAt);
+  const length = replied ? step.durationMs : Math.max(0, at(now) - at(start));
   const bars = [{ kind: "b-model", at: at(start), length }];
   const rows = [{ kind: "step", label: t("Step {n}", { n: number(step.number) }), bars, text: length ? seconds(length / 1000) : "" }];
   for (const call of callsOf(step, task)) rows.push(callRow(call, task, at, now));

@@ -11,8 +11,9 @@ const SWITCHED = ["shell:execute", "web:network"]; // not there at all while the
 export function policyPanel(parts, ctx) {
   let known = null; // {policy, rules}
   let state = null;
-  let seen = "";
+  let seen = null;
   let loading = false;
+  let missed = false; // it became another while it was asked for: the answer may be from before
 
   /** What is shown may have become another: an answer left a rule, a task began or ended. */
   function draw(next) {
@@ -24,7 +25,9 @@ export function policyPanel(parts, ctx) {
   }
 
   async function load() {
-    if (loading || !parts.section.open || !parts.section.checkVisibility()) return;
+    if (!parts.section.open || !parts.section.checkVisibility()) return;
+    missed = loading;
+    if (loading) return;
     loading = true;
     try {
       const [policy, rules] = await Promise.all([get(`/api/sessions/${ctx.session.id}/policy`), all(`/api/rules?session_id=${ctx.session.id}`)]);
@@ -32,9 +35,10 @@ export function policyPanel(parts, ctx) {
       show();
     } catch (error) {
       if (!known) replace(parts.body, h("p", { class: "hint" }, error.unsent ? t("The server does not answer. Trying again.") : error.message));
-      seen = "";
+      seen = null;
     } finally {
       loading = false;
+      if (missed) load();
     }
   }
 
@@ -63,7 +67,7 @@ export function policyPanel(parts, ctx) {
   }
 
   const again = () => {
-    seen = "";
+    seen = null;
     if (state) draw(state);
   };
   parts.section.addEventListener("toggle", again);

@@ -107,7 +107,11 @@ def page() -> dict[str, Any]:
     """Context of the page."""
     settings = conf()
     named = {name for rows in SHOWN.values() for name, _ in rows} | UNSEEN
-    others = tuple((field.name, "") for field in fields(Conf) if field.name not in named)
+    others = tuple(
+        (field.name, "explained in .env.example")
+        for field in fields(Conf)
+        if field.name not in named
+    )
     return {
         "groups": [
             (title, [_setting(settings, name, meaning) for name, meaning in rows])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from agent.text import cut
 from agent.text import visible as visible
 
+_HASH = re.compile("[0-9a-f]{17,}")
 MAX_SUBJECT = 300
 VERBS = {
     "list_files": ("list", "listed"),
@@ -69,8 +71,8 @@ def short(digest: str, groups: int = 2) -> str:
 
 
 def ends(digest: str) -> str:
-    """The beginning and the end of a hash; a word like `absent` as it is."""
-    return f"{short(digest)} … {digest[-4:]}" if len(digest) > 16 else digest or "-"
+    """The beginning and the end of a hash; words like `absent` or `sandbox:bubblewrap` as they are."""
+    return f"{short(digest)} … {digest[-4:]}" if _HASH.fullmatch(digest) else line(digest) or "-"
 
 
 def seconds(value: float) -> str:

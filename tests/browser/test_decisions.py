@@ -246,7 +246,6 @@ def test_alike_decisions_are_taken_together(window: Watched, model: Model, site:
 
 
 @pytest.mark.long
-@pytest.mark.long
 def test_the_inbox_is_narrowed_and_worked_by_keys(
     window: Watched, model: Model, site: Site
 ) -> None:

@@ -35,6 +35,14 @@ def test_a_yes_for_the_session_is_shown_and_taken_back(
     assert site.api("GET", f"/api/rules?session_id={session}")["items"] == []
 
 
+def test_before_the_first_task_it_says_what_one_may_do(window: Watched, site: Site) -> None:
+    session = site.api("POST", "/api/sessions", {"title": "Quotes of winter"})
+    page = window.open(f"/c/{session['id']}")
+    expect(page.locator("#policy li", has_text="write_file")).to_contain_text("Asks you")
+    expect(page.locator("#budget")).to_be_hidden()
+
+
+@pytest.mark.long
 def test_a_call_that_is_opened_shows_what_it_was(window: Watched, model: Model) -> None:
     model.script("opened", [Call("list_files", path="."), Call("list_files", path="quotes")], ["."])
     window.ask("[opened] look")
@@ -47,6 +55,7 @@ def test_a_call_that_is_opened_shows_what_it_was(window: Watched, model: Model) 
         expect(card.locator(".tool__body dt").first).to_be_in_viewport()
 
 
+@pytest.mark.long
 def test_a_first_visit_begins_at_the_head_of_the_decision(
     window: Watched, model: Model, site: Site
 ) -> None:

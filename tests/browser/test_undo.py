@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser import Browser, Site, Watched, axe
@@ -23,6 +24,7 @@ def opened(page: Page) -> Locator:
     page.locator("details.fold:has(.fold__steps) > summary").first.click()
     card = page.locator("details.tool").first
     card.locator("summary").click()
+    expect(card.locator(".tool__body dt").first).to_be_in_viewport()
     return card
 
 
@@ -46,6 +48,7 @@ def test_a_write_is_undone_after_its_diff_was_seen(
     assert window.problems == []
 
 
+@pytest.mark.long
 def test_what_changed_since_is_not_undone_and_who_may_not_has_no_button(
     window: Watched, browser: Browser, model: Model, site: Site
 ) -> None:
