@@ -44,6 +44,7 @@ def _take(window: Watched, folder: Path, look: str) -> None:
     _picture(page, folder / f"decision{look}.png")
     card.locator(".btn--go").click()
     page.locator(".turn[data-state=done]").wait_for()
+    page.locator("#groups", has_text="Today").wait_for(state="attached")  # beside it it is done too
     _picture(page, folder / f"done{look}.png")
     if look:
         for place in ("inbox", "settings"):

@@ -26,6 +26,7 @@ from tasks.models import (
     Workspace,
 )
 from tests.support.admin import DIFF, a_story, listing, text, url
+from tests.support.people import make_approval
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
 pytestmark = pytest.mark.django_db
@@ -165,3 +166,18 @@ def test_hidden_characters_are_written_out(admin):
         "\u202e" not in page.partition("<h1>")[2].partition("</ol>")[0].partition('id="the-log"')[2]
     )
     assert "a&lt;202E&gt;b.txt" in page
+
+
+def test_what_an_approval_is_bound_to_is_cut_only_where_it_is_a_digest(admin):
+    task = make_task(make_session(make_workspace(make_user("bound"))))
+    digest = "0123456789abcdef" * 4
+    bound = make_approval(task, arguments_digest=digest, target_digest="sandbox:bubblewrap")
+    page = text(admin.get(url(bound)))
+    assert "<code>0123 4567 … cdef</code>" in page
+    assert "<code>sandbox:bubblewrap</code>" in page
+
+
+def test_lists_say_the_time_by_the_day_of_24_hours(admin):
+    make_task(make_session(make_workspace(make_user("clock"))))
+    made = Task.objects.get().created_at
+    assert f"{made.day} {made:%b %Y %H:%M}" in text(admin.get(listing(Task)))
