@@ -277,7 +277,7 @@ function decidedLine(approval, ctx) {
   return h(
     "details",
     { class: "fold", id: `approval-${approval.id}-line` },
-    h("summary", {}, glyph("chev"), h("span", {}, `${did} `, decisionTitle(approval), " ", h("span", { class: "muted" }, meta))),
+    h("summary", {}, glyph("chev"), h("span", {}, `${did} `, decisionTitle(approval), answer || reachOf(approval) ? " " : ", ", h("span", { class: "muted" }, meta))),
     card.node,
   );
 }
