@@ -15,20 +15,19 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from agent.events import TERMINAL_TYPES
-from streaming.follow import Frame, follow
+from streaming.follow import Frame, follow, heard
 from streaming.sse import live_frame
-from streaming.views import asked, cursor_of, respond, session_source, stream_view
-from tasks import access
+from streaming.views import asked_session, cursor_of, respond, stream_view
 from tasks.api.schemas import ApprovalOut
 from tasks.models import Approval, Session
 
 
 @stream_view
 async def chat_stream(request: HttpRequest, session_id: str) -> HttpResponseBase:
-    principal, session = await asked(request, access.find_session, session_id)
-    source = session_source(principal, session.pk)
-    chunks = follow(source, cursor_of(request), _ChatFrames(session.pk))
-    return respond(chunks, f"session {session.pk}")
+    with heard("session", session_id):
+        session, source = await asked_session(request, session_id)
+        chunks = follow(source, cursor_of(request), _ChatFrames(session.pk))
+        return await respond(chunks, f"session {session.pk}")
 
 
 class _ChatFrames:

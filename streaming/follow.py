@@ -17,9 +17,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
+from uuid import UUID
 
 from agent.events import TERMINAL_TYPES
 from streaming import growing, sse
@@ -52,7 +54,8 @@ Frame = StoredFrame
 
 @dataclass(frozen=True, kw_only=True)
 class Greeting:
-    """Where the log stands when a stream opens; read after the follower began to listen."""
+    """Where the log stands when a stream opens; read while somebody listened to its topic, and the
+    follower, or whoever opens the stream for it, has listened ever since."""
 
     last: int
     """The newest event's number."""
@@ -70,8 +73,7 @@ class Source:
     id: str
     page: Callable[[int, int], Awaitable[list[StoredFrame]]]
     """(after, limit) -> the next stored events."""
-    greet: Callable[[], Awaitable[Greeting | None]]
-    """None when there is nothing to follow for this reader."""
+    greet: Callable[[], Awaitable[Greeting]]
     check: Callable[[], Awaitable[int | None]]
     """At each heartbeat: the newest event's number, or None when access has ended."""
     heartbeat: float
@@ -111,6 +113,15 @@ class Dress(Protocol):
         ...
 
 
+def heard(kind: Kind, row_id: str) -> AbstractContextManager[object]:
+    """Around a look at a log and the first step of `follow()`: what is stored between the two is not
+    missed, so the look need not be repeated once the follower listens."""
+    try:
+        return hub.listen(Key(kind, str(UUID(row_id))))
+    except ValueError:  # names nothing, and is refused as soon as it is known who asks
+        return nullcontext()
+
+
 async def follow(
     source: Source, cursor: int, extras: Extras | None = None, dress: Dress | None = None
 ) -> AsyncGenerator[bytes, None]:
@@ -119,12 +130,10 @@ async def follow(
     Also ends when access ends and when the server stops: then without a terminal event.
     """
     with hub.listen(Key(source.kind, source.id)) as seat:
-        yield sse.CONNECTED + sse.retry(RETRY_MILLISECONDS)
         greeting = await source.greet()
-        if greeting is None:
-            return
         seat.advanced(greeting.last)
-        yield sse.live_frame("connected", greeting.payload)
+        connected = sse.live_frame("connected", greeting.payload)
+        yield sse.CONNECTED + sse.retry(RETRY_MILLISECONDS) + connected
         follower = _Follower(source, seat, cursor, greeting, extras, dress)
         try:
             while (chunk := await follower.next_chunk()) is not None:

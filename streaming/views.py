@@ -1,8 +1,8 @@
 """The streams of a task and of a session over HTTP.
 
-A view identifies, looks once, and hands a generator to the server. While a stream is open it holds
-no thread and no database connection: each read is one short hop. What ends it is `follow()`'s
-business; a failure ends it too, is logged, and the client comes back by its cursor.
+A view identifies, looks once, and hands a generator that has begun to the server. While a stream is
+open it holds no thread and no database connection: each read is one short hop. What ends it is
+`follow()`'s business; a failure ends it too, is logged, and the client comes back by its cursor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 
 from streaming.asgi.streams import EventStream
-from streaming.follow import Dress, Frame, Greeting, Source, follow
+from streaming.follow import Dress, Frame, Greeting, Source, follow, heard
 from streaming.large import shared
 from streaming.rendering import Html
 from streaming.sse import parse_cursor
@@ -64,33 +64,45 @@ def stream_view(view: AsyncView) -> AsyncView:
 @stream_view
 async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
     """Ends after the task's terminal event; 204 when it has ended and nothing is left to send."""
-    principal, task = await asked(request, access.find_task, task_id)
-    cursor = cursor_of(request)
-    if task.status in Task.TERMINAL and cursor >= task.last_sequence:
-        return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
-    await _ring(task)
-    chunks = follow(_task_source(principal, task.pk), cursor, dress=dress_of(request))
-    return respond(chunks, f"task {task.pk}")
+    with heard("task", task_id):
+        principal, task, greeting = await asked(request, access.find_task, task_id, greet_task)
+        cursor = cursor_of(request)
+        if greeting.over and cursor >= greeting.last:
+            return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
+        await _ring(task)
+        source = task_source(principal, task.pk, greeting)
+        return await respond(follow(source, cursor, dress=dress_of(request)), f"task {task.pk}")
 
 
 @stream_view
 async def session_stream(request: HttpRequest, session_id: str) -> HttpResponseBase:
     """Spans all tasks of the session and stays open between them."""
-    principal, session = await asked(request, access.find_session, session_id)
-    source = session_source(principal, session.pk)
-    chunks = follow(source, cursor_of(request), dress=dress_of(request))
-    return respond(chunks, f"session {session.pk}")
+    with heard("session", session_id):
+        session, source = await asked_session(request, session_id)
+        chunks = follow(source, cursor_of(request), dress=dress_of(request))
+        return await respond(chunks, f"session {session.pk}")
+
+
+async def asked_session(request: HttpRequest, session_id: str) -> tuple[Session, Source]:
+    """The session that they want to follow; call it while it is `heard`."""
+    find = access.find_session
+    principal, session, greeting = await asked(request, find, session_id, _greet_session)
+    return session, _session_source(principal, session.pk, greeting)
 
 
 async def asked(
-    request: HttpRequest, find: Callable[[Principal, object], Row], row_id: str
-) -> tuple[Principal, Row]:
-    """Who asks, and what they want to follow: in one hop to a thread."""
+    request: HttpRequest,
+    find: Callable[[Principal, object], Row],
+    row_id: str,
+    greet: Callable[[Row], Greeting],
+) -> tuple[Principal, Row, Greeting]:
+    """Who asks, what they want to follow, and where it stands: in one hop to a thread."""
 
-    def look() -> tuple[Principal, Row]:
+    def look() -> tuple[Principal, Row, Greeting]:
         principal = access.identify_now(request)
         principal.need("read")
-        return principal, find(principal, row_id)
+        row = find(principal, row_id)
+        return principal, row, greet(row)
 
     return await sync_to_async(look)()
 
@@ -113,8 +125,10 @@ def dress_of(request: HttpRequest) -> Dress | None:
             raise Invalid("invalid", "render is html, or not there.")
 
 
-def respond(chunks: AsyncGenerator[bytes, None], what: str) -> EventStream:
-    return EventStream(_logged(chunks, what), HEADERS)
+async def respond(chunks: AsyncGenerator[bytes, None], what: str) -> EventStream:
+    """Begins to follow; the server does the rest."""
+    logged = _logged(chunks, what)
+    return EventStream(await anext(logged), logged, HEADERS)
 
 
 async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenerator[bytes, None]:
@@ -141,23 +155,23 @@ async def _ring(task: Task) -> None:
 # ── what is followed ──────────────────────────────────────────────────────────────────────────
 
 
-def _task_source(principal: Principal, task_id: UUID) -> Source:
-    heartbeat = conf().sse_heartbeat_seconds
+def greet_task(task: Task) -> Greeting:
+    payload = {
+        "status": task.status,
+        "last_sequence": task.last_sequence,
+        "heartbeat": conf().sse_heartbeat_seconds,
+    }
+    over = task.status in Task.TERMINAL
+    return Greeting(last=task.last_sequence, over=over, payload=payload)
+
+
+def task_source(principal: Principal, task_id: UUID, greeting: Greeting) -> Source:
 
     def page(after: int, limit: int) -> list[Frame]:
         return [events.frame(row) for row in events.page(task_id, after, limit)]
 
-    async def greet() -> Greeting | None:
-        task = await _visible(access.visible_task, principal, task_id)
-        if task is None:
-            return None
-        payload = {
-            "status": task.status,
-            "last_sequence": task.last_sequence,
-            "heartbeat": heartbeat,
-        }
-        over = task.status in Task.TERMINAL
-        return Greeting(last=task.last_sequence, over=over, payload=payload)
+    async def greet() -> Greeting:
+        return greeting
 
     async def check() -> int | None:
         now = await access.renewed(principal)
@@ -170,26 +184,26 @@ def _task_source(principal: Principal, task_id: UUID) -> Source:
         page=shared("task", str(task_id), page),
         greet=greet,
         check=check,
-        heartbeat=heartbeat,
+        heartbeat=conf().sse_heartbeat_seconds,
     )
 
 
-def session_source(principal: Principal, session_id: UUID) -> Source:
-    heartbeat = conf().sse_heartbeat_seconds
+def _greet_session(session: Session) -> Greeting:
+    payload = {
+        "position": session.last_position,
+        "tasks": _tasks_of(session.pk),
+        "heartbeat": conf().sse_heartbeat_seconds,
+    }
+    return Greeting(last=session.last_position, over=False, payload=payload)
+
+
+def _session_source(principal: Principal, session_id: UUID, greeting: Greeting) -> Source:
 
     def page(after: int, limit: int) -> list[Frame]:
         return [events.frame(row) for row in events.page_session(session_id, after, limit)]
 
-    async def greet() -> Greeting | None:
-        session = await _visible(access.visible_session, principal, session_id)
-        if session is None:
-            return None
-        payload = {
-            "position": session.last_position,
-            "tasks": await sync_to_async(_tasks_of)(session_id),
-            "heartbeat": heartbeat,
-        }
-        return Greeting(last=session.last_position, over=False, payload=payload)
+    async def greet() -> Greeting:
+        return greeting
 
     async def check() -> int | None:
         now = await access.renewed(principal)
@@ -202,7 +216,7 @@ def session_source(principal: Principal, session_id: UUID) -> Source:
         page=shared("session", str(session_id), page),
         greet=greet,
         check=check,
-        heartbeat=heartbeat,
+        heartbeat=conf().sse_heartbeat_seconds,
     )
 
 

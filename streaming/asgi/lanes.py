@@ -130,6 +130,7 @@ class LaneHandler(ASGIHandler):
         finally:
             lane.requests -= 1
             borrowed.give_back()
+            await request.forget()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As Django's, without its signals and without tasks of its own. A client who leaves ends

@@ -30,13 +30,18 @@ def is_stream(scope: Scope) -> bool:
 class EventStream(StreamingHttpResponse):
     """A response that `Request` keeps for later; the handler sends nothing of it."""
 
-    def __init__(self, chunks: Chunks, headers: Mapping[str, str]) -> None:
+    def __init__(self, first: bytes, chunks: Chunks, headers: Mapping[str, str]) -> None:
         super().__init__(chunks, headers=dict(headers))
+        self.first = first
+        """Taken already: `chunks` has begun, and listens."""
         self.chunks = chunks
 
-    def __aiter__(self) -> Chunks:
+    async def __aiter__(self) -> Chunks:
         # Django wraps a generator twice and closes only its own wrapper.
-        return self.chunks
+        async with aclosing(self.chunks) as chunks:
+            yield self.first
+            async for chunk in chunks:
+                yield chunk
 
 
 class Request:
@@ -49,6 +54,7 @@ class Request:
         self._took_body = False
         self._chunks: Chunks | None = None
         self._head: Message | None = None
+        self._first = b""
 
     async def take_body(self) -> bool:
         """Wait for the end of the body, which no stream has a use for; False: the client left."""
@@ -77,7 +83,12 @@ class Request:
             "status": response.status_code,
             "headers": lines,
         }
-        self._chunks = response.chunks
+        self._first, self._chunks = response.first, response.chunks
+
+    async def forget(self) -> None:
+        """A stream that was kept and not sent, because its request failed, listens no more."""
+        if self._chunks is not None:
+            await self._chunks.aclose()
 
     async def finish(self) -> None:
         """Sends the stream, if one was kept, until its end or until the client leaves."""
@@ -89,32 +100,38 @@ class Request:
             if not self._left:
                 await self._send(head)
                 del head
-                await _deliver(chunks, self._receive, self._send)
+                await self._deliver(chunks)
+
+    async def _deliver(self, chunks: Chunks) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        sending, left = True, False
+
+        def leave(_: asyncio.Future[Message]) -> None:
+            nonlocal left
+            if sending:  # it is called a turn after the client left, when this may be over
+                left = True
+                task.cancel()
+
+        leaving = asyncio.ensure_future(self._receive())
+        leaving.add_done_callback(leave)
+        first, self._first = _body(self._first), b""
+        try:
+            await self._send(first)
+            del first
+            async for chunk in chunks:
+                await self._send(_body(chunk))
+            # A client who leaves from here on has it all: this must not be cancelled half way.
+            sending = False
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            if not left or task.cancelling() > 1:
+                raise
+            task.uncancel()
+        finally:
+            sending = False
+            leaving.cancel()
 
 
-async def _deliver(chunks: Chunks, receive: Receive, send: Send) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    sending, left = True, False
-
-    def leave(_: asyncio.Future[Message]) -> None:
-        nonlocal left
-        if sending:  # it is called a turn after the client left, when this may be over
-            left = True
-            task.cancel()
-
-    leaving = asyncio.ensure_future(receive())
-    leaving.add_done_callback(leave)
-    try:
-        async for chunk in chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        # A client who leaves from here on has it all: this must not be cancelled half way.
-        sending = False
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-    except asyncio.CancelledError:
-        if not left or task.cancelling() > 1:
-            raise
-        task.uncancel()
-    finally:
-        sending = False
-        leaving.cancel()
+def _body(chunk: bytes) -> Message:
+    return {"type": "http.response.body", "body": chunk, "more_body": True}

@@ -470,7 +470,7 @@ async def test_a_cursor_at_or_beyond_the_last_waits_for_what_comes_next(
 ) -> None:
     parser = Parser()
     stream = follow(run.source(), cursor)
-    received = [event for _ in range(2) for event in parser.feed(await anext(stream))]
+    received = list(parser.feed(await anext(stream)))
     waiting = asyncio.ensure_future(anext(stream))
     await settle()
     assert not waiting.done()
@@ -580,16 +580,3 @@ async def test_deltas_of_a_task_that_runs_nowhere_here_go_nowhere() -> None:
     await settle()
     assert kinds(client) == ["connected"]
     await client.leave()
-
-
-async def test_nothing_to_follow_ends_the_stream(run: Run) -> None:
-    source = run.source()
-
-    async def greet() -> None:
-        return None
-
-    client = Client(type(source)(**{**vars(source), "greet": greet}))
-    await client.task
-    assert client.parser.comments == ["connected"]
-    assert client.reader.live == []
-    run.end()

@@ -26,6 +26,7 @@ from agent.events import BudgetWarning
 from streaming import views
 from streaming.follow import follow
 from tasks import access, events, wiring
+from tasks.models import Task
 from tests.streaming.world import World
 from tests.support.bulk import long_log
 from tests.support.counting import Work, counted
@@ -87,8 +88,10 @@ async def cost_of_an_answer(
         async with house.runner(models=wiring.Models()) as runner:
             created = await house.ask()
             principal = await sync_to_async(access.principal_of)(house.alice)
+            task = await Task.objects.aget(pk=created.task_id)
+            greeting = views.greet_task(task)
             with Calls() as calls:
-                source = views._task_source(principal, created.task_id)
+                source = views.task_source(principal, task.pk, greeting)
                 source = replace(source, heartbeat=3600)  # which would ask for a token
                 readers = [
                     asyncio.create_task(received(follow(source, 0))) for _ in range(followers)
@@ -189,7 +192,6 @@ async def test_a_follower_that_does_not_read_costs_no_memory() -> None:
             chunks = [follow(run.source(), 0) for _ in range(followers)]
             for each in chunks:
                 await stack.enter_async_context(aclosing(each))
-                await anext(each)
                 await anext(each)
             before = _allocated()
             for _ in range(2_000):

@@ -228,7 +228,7 @@ async def test_followers_in_step_share_one_encoding() -> None:
     run.commit(NOTE)
     streams = [follow(run.source(), 0) for _ in range(3)]
     for stream in streams:
-        for _ in range(3):
+        for _ in range(2):
             await anext(stream)
     waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
     await settle()

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +30,10 @@ from agent.events import (
     TaskFailed,
 )
 from streaming.asgi.lanes import LANES, LaneHandler
-from streaming.views import respond
+from streaming.follow import follow, heard
+from streaming.views import greet_task, respond, task_source
 from tasks import events, relay
+from tasks.access import Principal
 from tasks.conf import conf
 from tasks.hub import hub
 from tasks.models import ApiToken, Approval, Session, Task
@@ -306,6 +309,18 @@ async def test_a_cursor_of_another_task_shows_nothing_of_it(
     assert {event.task_id for event in stream.reader.stored} == {str(task.pk)}
 
 
+async def test_what_is_stored_between_the_look_and_the_listening_is_not_missed(task: Task) -> None:
+    with heard("task", str(task.pk)):
+        source = task_source(
+            Principal(user_id=task.owner_id, username="alice"), task.pk, greet_task(task)
+        )
+        await store(task, warning())
+        stream = await respond(follow(source, 0), "a task")
+    async with aclosing(stream.chunks) as chunks:
+        assert b"event: budget_warning" in await anext(chunks)
+    assert hub.is_empty()
+
+
 async def test_a_stream_opened_as_the_task_ends_ends_too(open_: Open, task: Task) -> None:
     await store(task, warning())
     streams = [open_(path_of(task)) for _ in range(5)]
@@ -427,7 +442,7 @@ async def test_a_stream_that_breaks_is_logged_and_ends(caplog: pytest.LogCapture
         yield b": connected\n\n"
         raise RuntimeError("the database is gone")
 
-    response = respond(breaking(), "task 7")
+    response = await respond(breaking(), "task 7")
     chunks = [chunk async for chunk in aiter(response)]
     assert chunks == [b": connected\n\n"]
     [record] = caplog.records
