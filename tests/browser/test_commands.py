@@ -40,7 +40,8 @@ def test_a_command_is_shown_whole_and_its_result_with_what_changed(
     evidence = card.locator(".diff__plain")
     expect(evidence).to_contain_text("sandbox: bubblewrap")
     shown = evidence.text_content() or ""
-    assert shown.startswith(f"── command\n{LINE}\n")
+    lines = "".join(f"│ {line}\n" for line in LINE.split("\n"))
+    assert shown.startswith(f"── command\n{lines}\n── where\n")
     assert shown.endswith("── what the line runs\necho '<b>new</b>'\n> made.txt\nwc -l made.txt\n")
     card.locator(".btn--go").click()
     turn = window.page.locator(".turn")
