@@ -272,9 +272,10 @@ class CallDesk:
                 else:
                     yield item
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            if left:  # gathering what has ended would take another turn of the loop
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
 
     async def _run_one(self, go: Go, inbox: asyncio.Queue[Any]) -> ToolCallFinished:
         loop = asyncio.get_running_loop()

@@ -102,7 +102,7 @@ class OpenAIProvider:
             input_chars=len(content),
             think_open=self.quirks.think_open,
             scrub=self._scrub,
-            tools=frozenset(tool.name for tool in request.tools),
+            tools=frozenset([tool.name for tool in request.tools]),
         )
         async with self._answer(content) as answer:
             if not 200 <= answer.status < 300:

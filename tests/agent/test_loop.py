@@ -24,6 +24,7 @@ from agent.providers.scripted import ScriptedCall, Turn
 from agent.text import unmark
 from agent.toolbox import Tool, ToolContext, ToolResult
 from agent.transcript import Transcript
+from tests.support.counting import python_calls
 from tests.support.engine import Bench
 from tests.support.turns import DONE, calls, read, write
 
@@ -36,6 +37,14 @@ async def test_it_works(folder: Path) -> None:
     (result,) = bench.of(ToolCallFinished)
     assert result.ok
     assert "AAA" in result.content
+
+
+async def test_calls_that_have_ended_are_not_waited_for_again(folder: Path) -> None:
+    bench = Bench(folder, [calls(read()), calls(read(), read()), DONE])
+    with python_calls() as names:
+        await bench.run()
+    assert len(bench.of(ToolCallFinished)) == 3
+    assert "gather" not in names
 
 
 async def test_deltas_come_before_the_message_and_add_up_to_it(folder: Path) -> None:
