@@ -39,6 +39,16 @@ async def lookup(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
+def is_this_machine(host: str) -> bool:
+    """Whether a host of a URL, without brackets, can only be this machine."""
+    if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, section 6.3
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def is_public(address: str) -> bool:
     """Whether the address is open to everybody."""
     try:

@@ -25,7 +25,7 @@ from streaming.rendering import Html
 from streaming.sse import parse_cursor
 from tasks import access, events, service
 from tasks.access import Principal
-from tasks.api.errors import in_our_shape, refusal, unavailable
+from tasks.api.errors import bug, in_our_shape, refusal, unavailable
 from tasks.conf import conf
 from tasks.errors import Invalid, NotFound, ServiceError
 from tasks.models import Approval, Session, Task
@@ -46,7 +46,7 @@ MAX_TASKS = 200
 
 
 def stream_view(view: AsyncView) -> AsyncView:
-    """GET only, and every refusal in the API's one shape."""
+    """GET only; every refusal, and a bug of ours, in the API's one shape."""
 
     async def guarded(request: HttpRequest, **ids: str) -> HttpResponseBase:
         if request.method != "GET":
@@ -57,6 +57,8 @@ def stream_view(view: AsyncView) -> AsyncView:
             return refusal(error)
         except (OperationalError, InterfaceError) as error:
             return unavailable(request, error)
+        except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours, told as the API tells it
+            return bug(request, error)
 
     return in_our_shape(guarded)
 

@@ -21,9 +21,9 @@ import aiohttp
 import httpx
 from yarl import URL
 
+from agent.addresses import is_this_machine
 from agent.providers.transport import ProxyUnusable
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_CONNECTIONS = 1024
 """Above the active runs of a process; the pool never makes a run wait."""
 KEEPALIVE_SECONDS = 15.0
@@ -99,7 +99,7 @@ class Pool:
     def _proxy_for(self, url: URL) -> str | None:
         host = url.host or ""
         proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
-        if not proxy or host in LOOPBACK:
+        if not proxy or is_this_machine(host):
             return None
         if proxy_bypass(f"{host}:{url.port}"):
             return None

@@ -59,7 +59,7 @@ def install(api: NinjaAPI) -> None:
         api.add_exception_handler(kind, _refused)
     api.add_exception_handler(WriterUnavailable, unavailable)
     api.add_exception_handler(OperationalError, unavailable)
-    api.add_exception_handler(Exception, _bug)
+    api.add_exception_handler(Exception, bug)
 
 
 def _refused(request: HttpRequest, error: Raised) -> HttpResponse:
@@ -117,7 +117,7 @@ def unavailable(request: HttpRequest, error: Raised) -> HttpResponse:
     return response
 
 
-def _bug(request: HttpRequest, error: Raised) -> HttpResponse:
+def bug(request: HttpRequest, error: Raised) -> HttpResponse:
     logger.error("%s %s failed", request.method, request.path, exc_info=_raised(error))
     message = "Something went wrong here. It was written to the server's log."
     return answer({"error": {"code": "internal", "message": message}}, 500)

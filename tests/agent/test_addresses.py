@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.addresses import is_public, lookup
+from agent.addresses import is_public, is_this_machine, lookup
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,13 @@ def test_nothing_is_public_that_python_calls_private(address: object) -> None:
     if is_public(str(found)) and found not in NAT64:  # there the address inside counts
         assert found.is_global
         assert not any(getattr(found, f"is_{kind}") for kind in NOT_PUBLIC)
+
+
+@pytest.mark.parametrize("host", ["localhost", "a.localhost", "127.0.0.1", "127.8.8.8", "::1"])
+def test_hosts_that_can_only_be_this_machine(host: str) -> None:
+    assert is_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["", "localhost.test", "mylocalhost", "10.0.0.1", "::2"])
+def test_hosts_that_may_be_another_machine(host: str) -> None:
+    assert not is_this_machine(host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
@@ -17,6 +18,9 @@ from uuid import UUID, uuid4
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.test import RequestFactory
 from pytest_django import Settings
 
 from agent.events import (
@@ -31,7 +35,7 @@ from agent.events import (
 )
 from streaming.asgi.lanes import LANES, LaneHandler
 from streaming.follow import follow, heard
-from streaming.views import greet_task, respond, task_source
+from streaming.views import greet_task, respond, stream_view, task_source
 from tasks import events, relay
 from tasks.access import Principal
 from tasks.conf import conf
@@ -566,3 +570,18 @@ async def test_the_chat_stream_says_what_waits_and_what_is_done(
     await replay.until(lambda s: "done" in s.types)
     await replay.until(lambda s: "heartbeat" in s.parser.comments)
     assert "confirm_required" not in replay.types
+
+
+async def test_a_bug_in_a_stream_is_told_as_the_api_tells_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @stream_view
+    async def broken(request: HttpRequest) -> HttpResponseBase:
+        raise ZeroDivisionError("secret detail")
+
+    with caplog.at_level(logging.CRITICAL, logger="tasks.api.errors"):
+        response = await broken(RequestFactory().get("/api/tasks/1/stream"))
+    assert response.status_code == 500
+    assert isinstance(response, HttpResponse)
+    assert json.loads(response.content)["error"]["code"] == "internal"
+    assert b"secret detail" not in response.content
