@@ -7,7 +7,6 @@ server: the lock of the database, the hub, the runner, and the worker that hears
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import sys
@@ -31,7 +30,7 @@ from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
 from streaming.asgi.lifetime import Lifetime, StartError
 from streaming.asgi.pressure import BackPressure
-from tasks import server_lock
+from tasks import garbage, server_lock
 from tasks.conf import conf
 from tasks.consumers import RunWorker
 from tasks.hub import Peers, hub
@@ -62,9 +61,7 @@ class Background:
     async def start(self) -> None:
         allocator.bound()
         sys.setswitchinterval(SWITCH_SECONDS)
-        # What was imported stays for good: the collector need not look through it again and again.
-        gc.collect()
-        gc.freeze()
+        garbage.calm()
         async with AsyncExitStack() as held:
             if conf().scale_out:
                 await self._listen_to_others(held)
