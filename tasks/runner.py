@@ -57,6 +57,8 @@ class Seen:
     """Last sequences of the followed tasks."""
     sessions: dict[UUID, int]
     """Last positions of the followed sessions."""
+    queued: bool
+    """Whether any task waits for a place or for its turn."""
 
 
 class Runner:
@@ -83,6 +85,10 @@ class Runner:
         self._watcher: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
+        self._waits = True
+        """Something may wait for the end of a run here: for its place, or for its turn."""
+        self._told = 0
+        """How often that was noticed beside the watcher's looks."""
         self._draining = False
 
     async def start(self, previous_worker: str | None = None) -> None:
@@ -143,6 +149,8 @@ class Runner:
     def _begin(self, task_id: UUID) -> None:
         full = len(self._tasks) >= conf().max_active_runs
         foreign = self._only is not None and task_id != self._only
+        if full:
+            self._wait_for_an_end()
         if self._draining or full or foreign or self._jobs or task_id in self._tasks:
             return
         self._start_run(task_id)
@@ -152,10 +160,14 @@ class Runner:
         self._tasks[task_id] = task
         task.add_done_callback(partial(self._ended, task_id))
 
+    def _wait_for_an_end(self) -> None:
+        self._waits = True
+        self._told += 1
+
     def _ended(self, task_id: UUID, task: asyncio.Task[None]) -> None:
         del self._tasks[task_id]
-        # A session's next task, or one that found no free place, may be waiting for this end.
-        self._look.set()
+        if self._waits:
+            self._look.set()
         if not task.cancelled() and task.exception() is not None:
             logger.error("Beginning task %s broke.", task_id, exc_info=task.exception())
 
@@ -164,8 +176,12 @@ class Runner:
         try:
             begun = await starting.begin(task_id, self.worker, self._models, takes=self._jobs)
             if begun is None:
+                self._wait_for_an_end()  # not its turn
                 return
             ending = await self._drive(begun)
+            if ending is not Ending.ENDED:
+                # Whoever rang for it meanwhile, because a person decided, was not heard.
+                self._wait_for_an_end()
             logger.info("Run %d ended: %s.", begun.run, ending.value)
         except (WriterUnavailable, DatabaseError) as trouble:
             logger.error("The database failed the run; its lease runs out: %s", trouble)
@@ -235,9 +251,12 @@ class Runner:
     async def _look_around(self) -> None:
         room = 0 if self._draining or self._jobs else conf().max_active_runs - len(self._tasks)
         tasks, sessions = hub.followed()
+        told = self._told
         seen = await database_sync_to_async(_look)(
             room, list(self._runs), tasks, sessions, only=self._only
         )
+        # Until here an end is followed by a look: this one may have been made before it.
+        self._waits = seen.queued or len(seen.runnable) >= room or self._told != told
         for task_id in seen.runnable:
             self._begin(task_id)
         for task_id in seen.cancelled:
@@ -303,6 +322,7 @@ _ready = [Prepared(partial(_ready_in, status)) for status in sorted(Task.OPEN)]
 _CANCELLED = f"""
     SELECT id FROM {Task._meta.db_table}
     WHERE status = 'running' AND cancel_requested_at IS NOT NULL"""  # noqa: S608
+_QUEUED = f"SELECT 1 FROM {Task._meta.db_table} WHERE status = 'queued' LIMIT 1"  # noqa: S608
 
 
 def _look(
@@ -319,6 +339,7 @@ def _look(
         cancelled=[task_id for task_id in asked if task_id in running],
         tasks=_lasts(Task, "last_sequence", tasks),
         sessions=_lasts(Session, "last_position", sessions),
+        queued=bool(fetch(_QUEUED)),
     )
 
 
