@@ -1,7 +1,7 @@
 """What a workspace holds, before and after: which files an effect changed, and how.
 
-Bounded: so many entries, so many bytes read, so much text kept for diffs. What was not looked at is
-said. A change is seen by the file system's own stamps, which a command cannot set back (ctime).
+Bounded: so many entries, so many bytes read, so much text kept for diffs, smaller files first. What
+was not looked at is said. A change is seen by the file system's own stamps, which a command cannot set back (ctime).
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from io import BufferedReader
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from agent.errors import AgentError
-from agent.shelf import MAX_CALL_BYTES, MAX_FILE_BYTES, Put, Shelf
+from agent.shelf import MAX_FILE_BYTES
+from agent.spool import Spool
 from agent.workspace import PERMISSIONS, Entry, Workspace
 
 MAX_FILES = 5_000
@@ -50,10 +52,8 @@ class File:
     """The content of a small file, as long as there is room."""
     mode: int = 0
     """Permissions."""
-    kept: bool = False
-    """Its content is on the shelf."""
-    fresh: bool = False
-    """It was not there before this look."""
+    opened: bool = True
+    """False: a link or something stranger, or a name that the guard refuses."""
 
     def told(self) -> dict[str, Any]:
         return {"size": self.stamp.size, "sha256": self.sha256, "mode": f"{self.mode:03o}"}
@@ -100,17 +100,17 @@ def take(
     skip: Collection[str] = (),
     known: Manifest | None = None,
     max_files: int = MAX_FILES,
-    shelf: Shelf | None = None,
+    spool: Spool | None = None,
 ) -> Manifest:
     """Look at everything below the root. Of a `known` manifest, unchanged files are not read again.
-    With a shelf, contents are kept there, as many as fit."""
+    A spool gets what is read, as much as fits."""
     taken = time.time_ns() - CLOCK_STEP
     listing = workspace.walk(".", max_depth=MAX_LEVELS, max_entries=max_files, skip=skip)
-    reader = _Reader(workspace, shelf)
+    reader = _Reader(workspace, spool)
     before = {} if known is None else known.files
     files = {
         entry.path: file
-        for entry in listing.entries
+        for entry in sorted(listing.entries, key=attrgetter("size"))
         if entry.kind != "directory"
         and (file := reader.read(entry, before.get(entry.path))) is not None
     }
@@ -144,12 +144,11 @@ def _happened(change: Change, before: Manifest, after: Manifest) -> bool:
 
 
 class _Reader:
-    def __init__(self, workspace: Workspace, shelf: Shelf | None) -> None:
+    def __init__(self, workspace: Workspace, spool: Spool | None) -> None:
         self._workspace = workspace
-        self._shelf = shelf
+        self._spool = spool
         self._unread = MAX_READ_BYTES
         self._unshown = MAX_SHOWN_TOGETHER
-        self._unkept = MAX_CALL_BYTES
 
     def read(self, entry: Entry, known: File | None) -> File | None:
         if entry.kind != "file":
@@ -175,21 +174,15 @@ class _Reader:
             digest = hashlib.file_digest(source, "sha256").hexdigest()
             return File(stamp=stamp, mode=mode, sha256=digest)
         data = source.read(MAX_FILE_BYTES)
-        put = self._kept(data)
+        digest = hashlib.sha256(data).hexdigest()
+        if self._spool is not None:
+            self._spool.keep(digest, data)
         return File(
             stamp=stamp,
             mode=mode,
-            sha256=put.sha256 if put else hashlib.sha256(data).hexdigest(),
+            sha256=digest,
             data=data if self._shows(data) else None,
-            kept=put is not None,
-            fresh=put is not None and put.fresh,
         )
-
-    def _kept(self, data: bytes) -> Put | None:
-        if self._shelf is None or len(data) > self._unkept:
-            return None
-        self._unkept -= len(data)
-        return self._shelf.put(data)
 
     def _shows(self, data: bytes) -> bool:
         shown = len(data) <= min(MAX_SHOWN_BYTES, self._unshown)
@@ -200,4 +193,4 @@ class _Reader:
 
 def _unopened(entry: Entry) -> File:
     """A link, or a name that the guard refuses: all that is known is that it is there."""
-    return File(stamp=Stamp(0, entry.size, 0, 0))
+    return File(stamp=Stamp(0, entry.size, 0, 0), opened=False)

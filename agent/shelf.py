@@ -14,7 +14,8 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of one content: no more than the guard writes back."""
@@ -22,14 +23,6 @@ MAX_CALL_BYTES = 64 * 1024 * 1024
 """Of all contents that one call has kept."""
 
 logger = logging.getLogger(__name__)
-
-
-class Put(NamedTuple):
-    """Where a content is."""
-
-    sha256: str
-    fresh: bool
-    """It was not on the shelf before."""
 
 
 class Shelf:
@@ -45,12 +38,12 @@ class Shelf:
         """Told of every content that came to it."""
         self._used: int | None = None
 
-    def put(self, data: bytes) -> Put | None:
-        """Keep a content. None: it is too large, or there is no room."""
+    def put(self, data: bytes) -> str | None:
+        """Keep a content; its SHA-256. None: it is too large, or there is no room."""
         digest = hashlib.sha256(data).hexdigest()
         try:
             if (self._folder / digest).exists():
-                return Put(digest, fresh=False)
+                return digest
             used = self._size() + len(data)
             if len(data) > MAX_FILE_BYTES or used > self._limit:
                 return None
@@ -60,7 +53,7 @@ class Shelf:
             return None
         self._used = used
         self._grown(len(data))
-        return Put(digest, fresh=True)
+        return digest
 
     def get(self, digest: str) -> bytes | None:
         """A content, unless it is gone or not what was put there."""
@@ -70,11 +63,16 @@ class Shelf:
             return None
         return data if hashlib.sha256(data).hexdigest() == digest else None
 
-    def drop(self, digest: str) -> None:
-        """Nobody will ask for it."""
-        self._used = None
-        with suppress(OSError):
-            (self._folder / digest).unlink()
+    def scratch(self) -> IO[bytes]:
+        """A file beside the contents, without a name: it is gone when it is closed, or its process
+        is. Raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return TemporaryFile(dir=self._folder)
+
+    def tidy(self) -> None:
+        """A folder in which nothing is kept goes."""
+        with suppress(OSError):  # something is
+            self._folder.rmdir()
 
     def _size(self) -> int:
         if self._used is None:

@@ -11,16 +11,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 from agent.errors import PathRefused
-from agent.manifest import MAX_FILES, Change, File, Manifest, changes
+from agent.manifest import MAX_FILES, MAX_READ_BYTES, Change, File, Manifest, changes
 from agent.paths import MAX_DEPTH
 from agent.shelf import MAX_FILE_BYTES, Shelf
+from agent.spool import Spool
 from agent.workspace import ABSENT, Target, Workspace
 
 IN_THE_WAY = "in the way"
@@ -76,33 +77,41 @@ def keep_write(shelf: Shelf, target: Target, old: bytes | None, new: bytes) -> d
     return _told(shelf, Record(files=(piece,), directories=target.missing))
 
 
-def keep_changes(shelf: Shelf, before: Manifest, after: Manifest) -> dict[str, Any] | None:
+def keep_changes(spool: Spool, before: Manifest, after: Manifest) -> dict[str, Any] | None:
     """The same behind a command that was watched; None: it changed nothing. `before` was taken with
-    the shelf: what did not change leaves it again."""
+    the spool: what changed goes from there to its shelf, smaller contents first."""
     changed = changes(before, after)
-    needed = {change.before.sha256 for change in changed if change.before}
-    for file in before.files.values():
-        if file.fresh and file.sha256 not in needed:
-            shelf.drop(file.sha256)
-    made = after.directories - before.directories if before.complete else frozenset()
     if not changed:
         return None
+    old = {file.sha256: file.stamp.size for change in changed if (file := change.before)}
+    kept = {sha256 for sha256 in sorted(old, key=old.__getitem__) if spool.shelve(sha256)}
+    made = after.directories - before.directories if before.complete else frozenset()
     record = Record(
-        files=tuple(map(_piece, changed)),
+        files=tuple(_piece(change, kept) for change in changed),
         directories=tuple(sorted(made)),
         complete=before.complete and after.complete,
     )
-    return _told(shelf, record)
+    return _told(spool.shelf, record)
 
 
-def _piece(change: Change) -> Piece:
-    lost = ""
-    if any(file is not None and not file.sha256 for file in (change.before, change.after)):
-        lost = "it is a link, too large to be looked at, or no plain file"
-    elif change.before is not None and not change.before.kept:
+def _piece(change: Change, kept: Collection[str]) -> Piece:
+    lost = next(filter(None, map(_unread, (change.before, change.after))), "")
+    if not lost and change.before is not None and change.before.sha256 not in kept:
         lost = _not_kept(change.before.stamp.size)
     return Piece(
         path=change.path, before=_state(change.before), after=_state(change.after), lost=lost
+    )
+
+
+def _unread(file: File | None) -> str:
+    """Why nothing is known of what a file holds; empty: something is, or there is none."""
+    if file is None or file.sha256:
+        return ""
+    if not file.opened:
+        return "it is a link, cannot be opened, or is no plain file"
+    return (
+        f"its {file.stamp.size:,} bytes were not read: of a workspace no more than "
+        f"{MAX_READ_BYTES:,} are, smaller files first"
     )
 
 
@@ -122,7 +131,7 @@ def _told(shelf: Shelf, record: Record) -> dict[str, Any]:
     put = shelf.put(msgspec.json.encode(record))
     lost = sum(1 for piece in record.files if piece.lost)
     said = {"files": len(record.files), "lost": lost}
-    return {"record": put.sha256, **said} if put else {**said, "lost": len(record.files)}
+    return {"record": put, **said} if put else {**said, "lost": len(record.files)}
 
 
 # ── later ─────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.errors import PathRefused
 from agent.manifest import MAX_SHOWN_BYTES, Change, File, Manifest, changes
-from agent.shelf import Shelf
+from agent.spool import Spool
 from agent.text import cut
 from agent.tools.diffs import unified
 from agent.tools.texts import decode
@@ -25,13 +25,13 @@ MAX_DIFF = 12 * 1024
 
 
 class Report:
-    """The difference of two manifests. With the shelf on which the first one's contents are, it can
-    be taken back."""
+    """The difference of two manifests. With the spool that has the first one's contents, it can be
+    taken back."""
 
-    def __init__(self, before: Manifest, after: Manifest, shelf: Shelf | None = None) -> None:
+    def __init__(self, before: Manifest, after: Manifest, spool: Spool | None = None) -> None:
         self._changes = changes(before, after)
         self._complete = before.complete and after.complete
-        self._undo = None if shelf is None else keep_changes(shelf, before, after)
+        self._undo = None if spool is None else keep_changes(spool, before, after)
 
     def lines(self) -> Iterator[str]:
         """For the model."""

@@ -13,8 +13,8 @@ import asyncio
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from agent.errors import TargetChanged, ToolFailed
 from agent.launchers import UNKNOWN
 from agent.processes import use_of
 from agent.sandbox import INSIDE, READ_ONLY, Sandbox, Wrapped, bubblewrap
+from agent.spool import Spool
 from agent.text import cut
 from agent.toolbox import NOT_A_DIFF, Preview, Reach, Tool, ToolContext, ToolResult
 from agent.tools.alone import alone
@@ -162,11 +163,11 @@ async def _run(shell: Shell, arguments: dict[str, Any], context: ToolContext) ->
         raise TargetChanged("The sandbox is not the one that was approved.")
     output = Output()
     look = partial(manifest.take, context.workspace, UNENTERED)
-    async with alone(context.workspace.root, WAIT_SECONDS):
-        before = await asyncio.to_thread(look, shelf=context.shelf)
+    async with alone(context.workspace.root, WAIT_SECONDS), _spooled(context) as spool:
+        before = await asyncio.to_thread(look, spool=spool)
         outcome = await _execute(shell, program, arguments["command"], context, output)
         after = await asyncio.to_thread(look, before)
-        report = await asyncio.to_thread(Report, before, after, context.shelf)
+        report = await asyncio.to_thread(Report, before, after, spool)
     text = output.text().replace(str(context.workspace.root), "(workspace)")
     return ToolResult(
         ok=outcome.status == 0,
@@ -179,6 +180,17 @@ async def _run(shell: Shell, arguments: dict[str, Any], context: ToolContext) ->
             **report.details(),
         },
     )
+
+
+@asynccontextmanager
+async def _spooled(context: ToolContext) -> AsyncIterator[Spool | None]:
+    """What files held before the command, while it runs; None: nothing is to be kept."""
+    spool = None if context.shelf is None else Spool(context.shelf)
+    try:
+        yield spool
+    finally:
+        if spool is not None:
+            await asyncio.to_thread(spool.close)
 
 
 def _ended(outcome: _Outcome) -> str:

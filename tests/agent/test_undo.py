@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ import pytest
 from agent import undo
 from agent.errors import TargetChanged
 from agent.shelf import MAX_FILE_BYTES, Shelf
+from agent.spool import Spool
 from agent.toolbox import Toolbox, ToolContext
 from agent.tools import builtin_tools
 from agent.tools.changes import back
 from agent.tools.shell import Shell
 from agent.undo import Plan
 from agent.workspace import Workspace
+from tests.support.notified import watched
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 
@@ -146,6 +151,78 @@ async def test_a_command_keeps_only_what_it_changed(desk: Desk) -> None:
     )
     assert await desk.call("run_command", command="true") == {}
     assert len(list(desk.kept.iterdir())) == 2
+
+
+async def test_a_command_in_a_large_workspace_makes_files_for_what_it_changed_only(
+    desk: Desk,
+) -> None:
+    for number in range(500):
+        desk.put(f"{number}.txt", f"{number}")
+    await desk.call("run_command", command="echo more >> 6.txt")
+    with watched(desk.kept) as seen:
+        told = await desk.call("run_command", command="echo more >> 7.txt")
+    assert seen.renamed == 2  # the content and the record
+    assert seen.created <= 3  # a file system without nameless files shows the spool for a moment
+    assert desk.take_back(told) == ["7.txt"]
+    assert (desk.folder / "7.txt").read_text() == "7"
+
+
+async def test_a_command_that_changed_nothing_leaves_nothing(desk: Desk) -> None:
+    desk.put("a.txt", "one")
+    assert await desk.call("run_command", command="true") == {}
+    assert not desk.kept.exists()
+
+
+async def test_a_command_that_is_cancelled_leaves_nothing(desk: Desk) -> None:
+    desk.put("a.txt", "one")
+    running = asyncio.create_task(desk.call("run_command", command="touch runs; sleep 60"))
+    while not (desk.folder / "runs").exists():  # noqa: ASYNC110  a file rings no event
+        await asyncio.sleep(0.01)
+    assert len(opened_in(desk.kept)) == 1
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not opened_in(desk.kept)
+    assert not desk.kept.exists()
+
+
+def opened_in(folder: Path) -> list[Path]:
+    """Files in it that this process has open, also those that have no name."""
+    found = []
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of this very listing
+            found.append(fd.readlink())
+    return [path for path in found if path.is_relative_to(folder)]
+
+
+def test_a_spool_holds_no_more_than_fits_and_nothing_once_it_is_closed(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "kept", 1000)
+    spool = Spool(shelf, limit=10)
+    contents = {hashlib.sha256(data).hexdigest(): data for data in (b"123456", b"12345", b"1234")}
+    for sha256, data in contents.items():
+        spool.keep(sha256, data)
+        spool.keep(sha256, data)
+    assert [spool.shelve(sha256) for sha256 in contents] == [True, False, True]
+    assert [shelf.get(sha256) for sha256 in contents] == [b"123456", None, b"1234"]
+    spool.close()
+    assert not any(map(spool.shelve, contents))
+    spool.keep(*next(iter(contents.items())))
+    assert not opened_in(tmp_path)
+
+
+async def test_of_a_workspace_that_is_too_large_the_smaller_files_can_be_undone(desk: Desk) -> None:
+    for name in "abcde":
+        with (desk.folder / name).open("wb") as large:
+            large.truncate(MAX_FILE_BYTES - ord(name))
+    desk.put("z.txt", "one")
+    told = await desk.call("run_command", command="echo 2 > a; echo 2 > b; echo 2 > z.txt")
+    assert told["lost"] == 1
+    fates = {fate.piece.path: fate for fate in desk.plan(told).fates}
+    assert fates["a"].why == (
+        "its 16,777,119 bytes were not read: of a workspace no more than 67,108,864 are, "
+        "smaller files first"
+    )
+    assert desk.take_back(told) == ["b", "z.txt"]
 
 
 def _state(desk: Desk, told: dict[str, Any]) -> dict[str, Any]:
