@@ -16,6 +16,8 @@ from tests.support.held import Gate
 from tests.support.scaled import ScaledHouse
 from tests.support.sse import Event
 
+CONCURRENCY = 200
+"""Of a worker, as shipped."""
 ANSWER = "".join(f"w{number} " for number in range(20))
 
 
@@ -199,6 +201,28 @@ async def test_five_hundred_idle_streams_hold_neither_threads_nor_connections(
         for stream in streams:
             await stream.aclose()
     await alice.cancel(task["id"])
+
+
+@pytest.mark.parametrize("extra", [0, pytest.param(100, marks=pytest.mark.long)])
+async def test_one_worker_runs_two_hundred_tasks_at_once(
+    house: ScaledHouse, alice: Person, extra: int
+) -> None:
+    """What it has no place for waits in the queue, and nobody's place is kept by who waits."""
+    name, pause = talker(house, f"crowd-{extra}")
+    spare, only = house.server.workers
+    assert await asyncio.to_thread(spare.terminate) == 0
+    alone, desk = threads(only.pid), house.desk()
+    tasks = [await alice.ask(desk, f"[{name}] Go") for _ in range(CONCURRENCY + extra)]
+    asked = house.model.runs[name].bodies
+    await happened(lambda: len(asked) == CONCURRENCY)
+    running = house.sql("SELECT count(*) FROM tasks_task WHERE status = 'running'")
+    assert running == [(CONCURRENCY,)]
+    assert threads(only.pid) <= alone + 16
+    pause.release()
+    for task in tasks:
+        await alice.until(task["id"], "completed")
+    await house.check(alice, tasks[-1]["id"])
+    assert len(asked) == len(tasks)
 
 
 async def open_stream(person: Person, task_id: str) -> httpx.Response:
