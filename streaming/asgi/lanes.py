@@ -14,7 +14,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
@@ -87,7 +87,8 @@ class _Borrowed(Executor):
         """Connections that may live for ever wait for the next request; nobody waits for others."""
         lasting = connections.settings[DEFAULT_DB_ALIAS]["CONN_MAX_AGE"] is None
         if self._used and not lasting:
-            self._lane.submit(close_old_connections)
+            with suppress(RuntimeError):  # shut down before the request's end: that closed them
+                self._lane.submit(close_old_connections)
 
 
 def _tidily(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -71,8 +71,8 @@ async def lanes(urls: None, transactional_db: None) -> AsyncIterator[LaneHandler
     await handler.close(5)
 
 
-def client(app: Any) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+def client(app: Any, *, raises: bool = False) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=raises)
     return httpx.AsyncClient(transport=transport, base_url="http://testserver", timeout=20)
 
 
@@ -122,6 +122,27 @@ async def test_connections_of_a_lane_live_as_long_as_the_settings_say(
     open_ = await asyncio.wrap_future(lane.submit(lambda: connections["default"].connection))
     assert (open_ is not None) is left
     await handler.close(5)
+
+
+async def test_a_request_that_ends_behind_its_lanes_ends_well(
+    urls: None, transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
+    handler = LaneHandler(lanes=1)
+    ended = asyncio.Event()
+
+    async def whole(scope: Scope, receive: Receive, send: Send) -> None:
+        async def held(message: Message) -> None:
+            if not ended.is_set():
+                await handler.close(5)
+                ended.set()
+            await send(message)
+
+        await handler(scope, receive, held)
+
+    async with client(whole, raises=True) as http:
+        assert (await http.get("/sleep", params={"seconds": 0})).text == "slept"
+    assert ended.is_set()
 
 
 async def test_files_of_a_form_are_closed_behind_the_answer(lanes: LaneHandler) -> None:
