@@ -69,7 +69,8 @@ async def kept(lock: Held) -> AsyncIterator[None]:
 
 async def _watch(lock: Held) -> None:
     """Until it is cancelled. A database that restarts takes the lock away; whoever has it next is
-    the server, and this one stops."""
+    the server, and this one stops, as it does when it cannot tell any more whether it has the
+    lock."""
     while True:
         await asyncio.sleep(GUARD_SECONDS)
         try:
@@ -80,6 +81,10 @@ async def _watch(lock: Held) -> None:
             return
         except (DatabaseError, InterfaceError) as trouble:
             logger.error("The lock of the database is lost until that is back: %s", trouble)
+        except Exception:  # a boundary: nobody would see the watch end, and its lock go
+            logger.critical("The lock of the database is watched no longer.", exc_info=True)
+            signal.raise_signal(signal.SIGTERM)
+            return
 
 
 def acquire(worker: str, *, address: str, var_dir: Path) -> ServerLock:

@@ -152,6 +152,23 @@ async def test_it_is_watched_as_long_as_it_is_held_and_no_longer(tmp_path: Path)
     lock_of(tmp_path / "db.sqlite3").release()
 
 
+async def test_a_watch_that_breaks_stops_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def keep(self) -> None:
+            raise ValueError("as intended")
+
+        def release(self) -> None: ...
+
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    try:
+        async with asyncio.timeout(20), kept(Broken()):
+            await stopped.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    assert "as intended" in caplog.text
+
+
 @pytest.mark.django_db
 @pytest.mark.only_postgresql
 def test_a_look_that_comes_late_does_not_take_it_again(tmp_path: Path) -> None:
