@@ -1,8 +1,8 @@
 """Where effects keep what files held before them: a shelf for each task, under `var/undo`.
 
 Bounded in time (`PILOTHOUSE_UNDO_DAYS` after a task last kept something) and in space
-(`PILOTHOUSE_UNDO_MB` over all tasks; the longest untouched goes first). A task whose words are erased
-or whose events are pruned has no shelf any more.
+(`PILOTHOUSE_UNDO_MB` over all tasks; the longest untouched goes first, but none of a task that is
+running). A task whose words are erased or whose events are pruned has no shelf any more.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db import Error as DatabaseErrors
+from django.db import connection
+
 from agent.shelf import Shelf, size_of
 from tasks.conf import conf
+from tasks.models import Task
 
 MEGABYTE = 1024 * 1024
 DAY = 24 * 3600
@@ -40,13 +43,16 @@ class _Growth:
     def __init__(self) -> None:
         self._bytes = 0
 
-    def add(self, task_id: UUID, size: int) -> None:
+    def add(self, size: int) -> None:
         """Now and then the oldest shelves make room; between two looks the whole may be larger by
-        a part of its bound."""
+        a part of its bound. No call fails because of it."""
         self._bytes += size
         if self._bytes >= conf().undo_mb * MEGABYTE // LOOK_PART:
             self._bytes = 0
-            sweep(spared=task_id)
+            try:
+                sweep()
+            except DatabaseErrors as trouble:
+                logger.error("What is kept for undoing could not make room: %s", trouble)
 
 
 _growth = _Growth()
@@ -57,7 +63,7 @@ def shelf_of(task_id: UUID) -> Shelf | None:
     limit = conf().undo_mb * MEGABYTE
     if not limit:
         return None
-    return Shelf(_home() / str(task_id), limit, partial(_growth.add, task_id))
+    return Shelf(_home() / str(task_id), limit, _growth.add)
 
 
 def forget(task_id: UUID) -> None:
@@ -65,20 +71,31 @@ def forget(task_id: UUID) -> None:
     shutil.rmtree(_home() / str(task_id), ignore_errors=True)
 
 
-def sweep(spared: UUID | None = None) -> int:
+def sweep() -> int:
     """Remove what is too old, then the oldest until the rest fits; how many shelves. For a thread.
-    The `spared` task is at work."""
+    Spares tasks that are running, in whatever process."""
     found = sorted(_shelves())
+    spared = _running() if found else frozenset()  # second: whoever began meanwhile is among them
     left = sum(kept.size for kept in found)
     old = time.time() - conf().undo_days * DAY
     removed = 0
     for kept in found:
         too_much = left > conf().undo_mb * MEGABYTE
-        if kept.folder.name != str(spared) and (kept.touched < old or too_much):
+        if kept.folder.name not in spared and (kept.touched < old or too_much):
             shutil.rmtree(kept.folder, ignore_errors=True)
             left -= kept.size
             removed += 1
     return removed
+
+
+def _running() -> frozenset[str]:
+    running = Task.objects.filter(status=Task.Status.RUNNING).values_list("pk", flat=True)
+    mine = connection.connection is None  # a thread of a tool's has no other use for one
+    try:
+        return frozenset(map(str, running))
+    finally:
+        if mine:
+            connection.close()
 
 
 def _shelves() -> list[_Kept]:

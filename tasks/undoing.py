@@ -4,7 +4,8 @@ The call's result names the record of what it did (`agent.undo`), so the log say
 Nothing is undone while the task runs, nor when one of the files is another one since the call.
 
 An undo stands in the audit like an effect in the log: `call.undo_begun` before the first file,
-`call.undone` behind the last. One that was cut off in between can be repeated, and does the rest.
+`call.undone` behind the last. One that was cut off in between can be repeated, and does the rest,
+even if that is only to note its end.
 Nobody but a person undoes: there is no tool for it, and no run has a credential.
 """
 
@@ -173,7 +174,7 @@ def _preview(call: Call) -> Preview:
         message = _cut_before(call, plan) + f"Changed since the call: {_named(changed)}. "
         message += "Nothing is undone." if call.entry is None else "Nothing more is undone."
         return Preview(state="changed", message=message, plan=plan, diffs=diffs)
-    if not ready:
+    if not ready and not _ends_unnoted(call, plan):
         message = _cut_before(call, plan) + _why_nothing(plan)
         return Preview(state="impossible", message=message, plan=plan, diffs=diffs)
     return Preview(state="possible", message=_sentence(call, plan), plan=plan, diffs=diffs)
@@ -211,7 +212,15 @@ def _cut_before(call: Call, plan: Plan) -> str:
     return f"An undo by {call.entry.by} was cut off; as before the call: {so_far}. "
 
 
+def _ends_unnoted(call: Call, plan: Plan) -> bool:
+    """Whether an undo was cut off behind its last file: doing it again notes its end."""
+    done = (fate.standing == "done" or fate.piece.lost for fate in plan.fates)
+    return call.entry is not None and all(done) and bool(plan.of("done"))
+
+
 def _sentence(call: Call, plan: Plan) -> str:
+    if not plan.of("ready"):
+        return f"{_cut_before(call, plan)}Undoing it again notes its end."
     said = [f"{_files(len(plan.of('ready')))} would be as before the call."]
     if call.entry is not None:
         said.insert(0, f"An undo by {call.entry.by} was cut off; this does the rest.")

@@ -55,6 +55,7 @@ function summary({ state, files, undone_by: by, undone_at: at }) {
   if (state === "undone") return t("{who} undid this call, {time}. The agent was not told.", { who: by, time: time(at) });
   if (state === "changed") return t("Changed since the call: {files}. Nothing can be undone any more.", { files: changed.slice(0, MOST_SHOWN).join(", ") });
   if (state === "impossible") return files.length && files.every((file) => file.state === "done") ? t("The files are as they were before the call.") : t("It cannot be undone: what was there before is not kept.");
+  if (!ready) return t("The files are as they were before the call."); // an undo was cut off behind the last of them
   return n(ready, "{n} file would be again what it was before the call:", "{n} files would be again what they were before the call:");
 }
 

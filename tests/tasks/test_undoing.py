@@ -160,22 +160,35 @@ async def test_it_is_undone_once(desk: Desk) -> None:
 async def test_one_that_was_cut_off_is_finished_by_the_next(desk: Desk) -> None:
     """The server died between the journal's two lines."""
 
-    def begun() -> None:
-        after = {"event": desk.written[0], "files": 1, "lost": 0}
-        change = audit.Change(
-            action="call.undo_begun",
-            by="dora",
-            object_type="task",
-            object_id=str(desk.task_id),
-            after=after,
-        )
-        audit.note(change)
-
-    await sync_to_async(begun)()
+    await sync_to_async(begun)(desk)
     seen = (await desk.see(desk.house.alice)).json()
     assert seen["state"] == "possible"
     assert "dora was cut off" in seen["message"]
     assert (await desk.undo(desk.house.alice)).status_code == 200
+
+
+async def test_one_that_was_cut_off_behind_its_last_file_is_marked_as_done(desk: Desk) -> None:
+    await sync_to_async(begun)(desk)
+    (desk.folder / "a.txt").write_text("AAA")
+    (desk.folder / "a.txt").chmod(0o640)
+    seen = (await desk.see(desk.house.alice)).json()
+    assert (seen["state"], [file["state"] for file in seen["files"]]) == ("possible", ["done"])
+    done = await desk.undo(desk.house.alice, seen["digest"])
+    assert (done.status_code, done.json()["state"]) == (200, "undone")
+    last = (await sync_to_async(audited)())[-1]
+    assert last == ("call.undone", "alice", {"event": desk.written[0], "files": 0, "lost": 0})
+
+
+def begun(desk: Desk) -> None:
+    """What the audit has of an undo whose server died."""
+    change = audit.Change(
+        action="call.undo_begun",
+        by="dora",
+        object_type="task",
+        object_id=str(desk.task_id),
+        after={"event": desk.written[0], "files": 1, "lost": 0},
+    )
+    audit.note(change)
 
 
 async def test_who_comes_second_is_told_by_whom_it_was_undone(desk: Desk) -> None:
@@ -215,7 +228,10 @@ async def test_what_was_cut_off_is_said_when_the_rest_cannot_be_done(desk: Desk)
     (desk.folder / "a.txt").write_text("AAA")
     (desk.folder / "a.txt").chmod(0o640)
     done = await undoing.preview(cut_off)
-    assert done.message == f"{before.format(1)}The files are as they were before the call."
+    assert done.message == f"{before.format(1)}Undoing it again notes its end."
+    by_hand = await undoing.preview(call)
+    assert by_hand.state == "impossible"
+    assert by_hand.message == "The files are as they were before the call."
 
 
 @pytest.mark.parametrize(
@@ -322,6 +338,16 @@ def test_the_oldest_goes_first_when_there_is_too_much(settings: Settings) -> Non
     os.utime(home / str(tasks[0]), (0, 0))
     keeping.sweep()
     assert {path.name for path in home.iterdir()} == {str(tasks[1])}
+
+
+def test_a_sweep_spares_the_shelf_of_a_task_that_is_running(desk: Desk) -> None:
+    kept = conf().var_dir / "undo" / str(desk.task_id)
+    os.utime(kept, (0, 0))
+    Task.objects.filter(pk=desk.task_id).update(status="running")
+    assert keeping.sweep() == 0
+    assert kept.is_dir()
+    Task.objects.filter(pk=desk.task_id).update(status="completed")
+    assert keeping.sweep() == 1
 
 
 def test_the_log_names_the_record(desk: Desk) -> None:
