@@ -73,10 +73,12 @@ class Spool:
             return None
         try:
             self._file.seek(place.offset)
-            return self._file.read(place.size)
+            data = self._file.read(place.size)
+            self._file.seek(self._end)  # where the next content goes
         except OSError as trouble:
             logger.error("What a file held before a command is lost: %s", trouble)
             return None
+        return data
 
     def _give_up(self) -> None:
         """Where a content ends is not known any more once a write has failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -197,17 +198,35 @@ def opened_in(folder: Path) -> list[Path]:
 
 def test_a_spool_holds_no_more_than_fits_and_nothing_once_it_is_closed(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "kept", 1000)
-    spool = Spool(shelf, limit=10)
-    contents = {hashlib.sha256(data).hexdigest(): data for data in (b"123456", b"12345", b"1234")}
+    spool = Spool(shelf, limit=12)
+    texts = (b"123456", b"1234", b"12345", b"12")
+    contents = {hashlib.sha256(data).hexdigest(): data for data in texts}
     for sha256, data in contents.items():
         spool.keep(sha256, data)
         spool.keep(sha256, data)
-    assert [spool.shelve(sha256) for sha256 in contents] == [True, False, True]
-    assert [shelf.get(sha256) for sha256 in contents] == [b"123456", None, b"1234"]
+        assert spool.shelve(next(iter(contents)))
+    assert [spool.shelve(sha256) for sha256 in contents] == [True, True, False, True]
+    assert [shelf.get(sha256) for sha256 in contents] == [b"123456", b"1234", None, b"12"]
     spool.close()
     assert not any(map(spool.shelve, contents))
     spool.keep(*next(iter(contents.items())))
     assert not opened_in(tmp_path)
+
+
+def test_a_spool_that_cannot_be_written_fails_nobody(tmp_path: Path) -> None:
+    spool = Spool(Shelf(tmp_path / "kept", 1_000_000))
+    contents = {hashlib.sha256(data).hexdigest(): data for data in (b"1" * 100_000, b"12")}
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))  # as a disk that is full
+    try:
+        for sha256, data in contents.items():
+            spool.keep(sha256, data)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert not any(map(spool.shelve, contents))
+    spool.close()
+    assert not opened_in(tmp_path)
+    assert not (tmp_path / "kept").exists()
 
 
 async def test_of_a_workspace_that_is_too_large_the_smaller_files_can_be_undone(desk: Desk) -> None:
