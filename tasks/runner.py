@@ -278,6 +278,9 @@ class Runner:
                 await asyncio.to_thread(keeping.sweep)
             except DatabaseError as trouble:
                 logger.error("The workspaces could not be swept: %s", trouble)
+            except Exception:
+                # The boundary of one sweep: a folder that cannot be read must not be the last one.
+                logger.exception("The sweep stumbled; the next one comes in a day.")
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _renew(self) -> None:

@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from asgiref.sync import sync_to_async
 from django.contrib.sessions.models import Session as BrowserSession
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseErrors
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -41,7 +42,7 @@ async def readyz(request: HttpRequest) -> HttpResponse:
 async def _database() -> str:
     try:
         await asyncio.wait_for(sync_to_async(_round_trip)(), PATIENCE_SECONDS)
-    except DatabaseError:
+    except DatabaseErrors:
         return "unreachable"
     except TimeoutError:
         return "slow"
@@ -57,7 +58,7 @@ def _round_trip() -> None:
 async def _writer() -> str:
     try:
         await asyncio.wait_for(writer.run(_store), PATIENCE_SECONDS)
-    except (WriterUnavailable, DatabaseError):
+    except (WriterUnavailable, DatabaseErrors):
         return "unavailable"
     except TimeoutError:
         return "slow"
