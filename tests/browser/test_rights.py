@@ -32,28 +32,29 @@ def test_who_only_owns_the_session_is_not_offered_always(
     peter.context.close()
 
 
-class TestAnotherPerson:
-    @pytest.fixture(scope="class")
-    def strict(self, tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Site]:
-        env = {
-            "PILOTHOUSE_DEMO_MODEL": "0",
-            "PILOTHOUSE_LLM_BASE_URL": model.base_url,
-            "PILOTHOUSE_LLM_MODEL": "m",
-            "PILOTHOUSE_LLM_API_KEY": "k",
-            "PILOTHOUSE_OTHER_APPROVER": "write",
-        }
-        with Site(tmp_path_factory.mktemp("strict"), env) as running:
-            yield running
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Site]:
+    """Where writing needs another person's yes."""
+    env = {
+        "PILOTHOUSE_DEMO_MODEL": "0",
+        "PILOTHOUSE_LLM_BASE_URL": model.base_url,
+        "PILOTHOUSE_LLM_MODEL": "m",
+        "PILOTHOUSE_LLM_API_KEY": "k",
+        "PILOTHOUSE_OTHER_APPROVER": "write",
+    }
+    with Site(tmp_path_factory.mktemp("strict"), env) as running:
+        yield running
 
-    @pytest.mark.long
-    def test_who_asked_may_only_reject_and_reads_why(
-        self, browser: Browser, model: Model, strict: Site
-    ) -> None:
-        window = browser.signed_in(strict, locale="zh-CN")
-        card = asked(window, model, "own")
-        expect(card.get_by_text("你可以拒绝")).to_be_visible()
-        expect(card.locator(".btn--go")).to_have_count(0)
-        card.locator(".btn--no").click()
-        expect(window.page.locator(".turn")).to_have_attribute("data-state", "done")
-        assert not (strict.workspace / "own.md").exists()
-        window.context.close()
+
+@pytest.mark.long
+def test_who_asked_may_only_reject_and_reads_why(
+    browser: Browser, model: Model, strict: Site
+) -> None:
+    window = browser.signed_in(strict, locale="zh-CN")
+    card = asked(window, model, "own")
+    expect(card.get_by_text("你可以拒绝")).to_be_visible()
+    expect(card.locator(".btn--go")).to_have_count(0)
+    card.locator(".btn--no").click()
+    expect(window.page.locator(".turn")).to_have_attribute("data-state", "done")
+    assert not (strict.workspace / "own.md").exists()
+    window.context.close()

@@ -57,13 +57,13 @@ def test_what_changed_since_is_not_undone_and_who_may_not_has_no_button(
     confirm = card.get_by_role("button", name="Undo this call")
     expect(confirm).to_be_visible()
 
-    vera = browser.signed_in(site, site.member("vera", "viewer"))
-    vera.open(window.page.url.removeprefix(site.url))
-    theirs = opened(vera.page)
+    verena = browser.signed_in(site, site.member("verena", "viewer"))
+    verena.open(window.page.url.removeprefix(site.url))
+    theirs = opened(verena.page)
     theirs.get_by_role("button", name="Undo…").click()
     expect(theirs).to_contain_text("Whoever decides about such calls can undo it.")
     expect(theirs.get_by_role("button", name="Undo this call")).to_have_count(0)
-    vera.context.close()
+    verena.context.close()
 
     (site.workspace / "kept.md").write_text("newer\n")
     confirm.click()
