@@ -68,7 +68,8 @@ class Site:
         """Somebody else in the demo workspace."""
         code = (
             "from django.contrib.auth.models import User; from tasks.models import Member, Workspace;"
-            f"user = User.objects.create(username={name!r}); workspace = Workspace.objects.get();"
+            f"user = User.objects.create(username={name!r});"
+            "workspace = Workspace.objects.get(name='demo');"
             f"Member.objects.create(workspace=workspace, user=user, role={role!r})"
         )
         manage(self.state, "shell", "-v0", "-c", code, env=self.server.env)
