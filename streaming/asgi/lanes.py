@@ -195,6 +195,7 @@ class LaneHandler(ASGIHandler):
                 raise
         finally:
             listening.cancel()
+            await asyncio.wait({listening})
 
     async def close(self, seconds: float) -> None:
         """Closes each lane's database connections and ends it; a blocked lane is left behind."""

@@ -131,6 +131,7 @@ class Request:
         finally:
             sending = False
             leaving.cancel()
+            await asyncio.wait({leaving})
 
 
 def _body(chunk: bytes) -> Message:

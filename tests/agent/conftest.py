@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent import beneath
-from agent.beneath import by_kernel, by_steps
+from agent.beneath import Opener, by_kernel, by_steps
 from agent.workspace import Workspace
 from tests.support.jail import make_jail
 
@@ -18,8 +18,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=[by_kernel, by_steps], ids=["kernel", "steps"])
-def jail(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
-    """The traps of a hostile workspace, opened in both ways."""
+def opener(request: pytest.FixtureRequest) -> Opener:
+    """Each way to open files beneath a folder that this machine knows."""
     if not beneath.works(request.param):
         pytest.skip("this kernel has no openat2")
-    return make_jail(tmp_path, request.param)
+    found: Opener = request.param
+    return found
+
+
+@pytest.fixture
+def jail(opener: Opener, tmp_path: Path) -> Workspace:
+    """The traps of a hostile workspace, opened in both ways."""
+    return make_jail(tmp_path, opener)

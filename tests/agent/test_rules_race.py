@@ -11,8 +11,7 @@ from typing import IO, NamedTuple
 
 import pytest
 
-from agent import beneath
-from agent.beneath import Opener, by_kernel, by_steps
+from agent.beneath import Opener
 from agent.judging import Judge
 from agent.policy import Policy, Rule
 from agent.toolbox import Toolbox
@@ -117,18 +116,12 @@ async def race(arena: Arena, opener: Opener, swaps: int) -> int:
     return worked
 
 
-@pytest.mark.parametrize("opener", [by_kernel, by_steps], ids=["kernel", "steps"])
 async def test_a_swapped_link_leads_past_no_rule(arena: Arena, opener: Opener) -> None:
-    if not beneath.works(opener):
-        pytest.skip("this kernel has no openat2")
     assert await race(arena, opener, 2_000)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("opener", [by_kernel, by_steps], ids=["kernel", "steps"])
 async def test_ten_thousand_swaps_lead_past_no_rule(arena: Arena, opener: Opener) -> None:
-    if not beneath.works(opener):
-        pytest.skip("this kernel has no openat2")
     assert await race(arena, opener, 10_000)
 
 

@@ -12,8 +12,7 @@ from typing import IO, NamedTuple
 
 import pytest
 
-from agent import beneath
-from agent.beneath import Opener, by_kernel, by_steps
+from agent.beneath import Opener
 from agent.errors import PathRefused, ToolFailed
 from agent.toolbox import ToolContext, ToolResult
 from agent.tools.files import LIST_FILES, READ_FILE
@@ -123,18 +122,12 @@ def race(arena: Arena, opener: Opener, swaps: int) -> int:
     return inside
 
 
-@pytest.mark.parametrize("opener", [by_kernel, by_steps], ids=["kernel", "steps"])
 def test_swapping_a_directory_for_a_link_gains_nothing(arena, opener):
-    if not beneath.works(opener):
-        pytest.skip("this kernel has no openat2")
     assert race(arena, opener, 2_000)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("opener", [by_kernel, by_steps], ids=["kernel", "steps"])
 def test_ten_thousand_swaps_gain_nothing(arena, opener):
-    if not beneath.works(opener):
-        pytest.skip("this kernel has no openat2")
     assert race(arena, opener, 10_000)
 
 

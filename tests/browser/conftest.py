@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import EXECUTABLE, Browser, Site, Watched
+from tests.support.browser import EXECUTABLE, Browser, Site, Watched, asking
 from tests.support.e2e_model import Model
 from tests.support.provider_server import serving
 
@@ -43,13 +43,7 @@ def model() -> Iterator[Model]:
 @pytest.fixture(scope="session")
 def scripted_site(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Site]:
     """The product with the scripted model instead of the demo's."""
-    env = {
-        "PILOTHOUSE_DEMO_MODEL": "0",
-        "PILOTHOUSE_LLM_BASE_URL": model.base_url,
-        "PILOTHOUSE_LLM_MODEL": "m",
-        "PILOTHOUSE_LLM_API_KEY": "k",
-    }
-    with Site(tmp_path_factory.mktemp("site"), env) as running:
+    with Site(tmp_path_factory.mktemp("site"), asking(model)) as running:
         yield running
         assert "Traceback" not in running.server.log
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agent.sandbox import bubblewrap
-from tests.support.browser import Site, Watched
+from tests.support.browser import Site, Watched, asking
 from tests.support.e2e_model import Call, Model
 
 pytestmark = [
@@ -18,14 +18,7 @@ LINE = "echo '<b>new</b>' > made.txt  &&  wc -l made.txt\n# --- a\n# @@ -1 +1 @@
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, model: Model) -> object:
-    env = {
-        "PILOTHOUSE_DEMO_MODEL": "0",
-        "PILOTHOUSE_ENABLE_SHELL": "1",
-        "PILOTHOUSE_ENABLE_WEB": "1",
-        "PILOTHOUSE_LLM_BASE_URL": model.base_url,
-        "PILOTHOUSE_LLM_MODEL": "m",
-        "PILOTHOUSE_LLM_API_KEY": "k",
-    }
+    env = asking(model) | {"PILOTHOUSE_ENABLE_SHELL": "1", "PILOTHOUSE_ENABLE_WEB": "1"}
     with Site(tmp_path_factory.mktemp("commands"), env) as running:
         yield running
         assert "Traceback" not in running.server.log

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.support.browser import Browser, Site, Watched
+from tests.support.browser import Browser, Site, Watched, asking
 from tests.support.e2e_model import Call, Model
 
 
@@ -35,13 +35,7 @@ def test_who_only_owns_the_session_is_not_offered_always(
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Site]:
     """Where writing needs another person's yes."""
-    env = {
-        "PILOTHOUSE_DEMO_MODEL": "0",
-        "PILOTHOUSE_LLM_BASE_URL": model.base_url,
-        "PILOTHOUSE_LLM_MODEL": "m",
-        "PILOTHOUSE_LLM_API_KEY": "k",
-        "PILOTHOUSE_OTHER_APPROVER": "write",
-    }
+    env = asking(model) | {"PILOTHOUSE_OTHER_APPROVER": "write"}
     with Site(tmp_path_factory.mktemp("strict"), env) as running:
         yield running
 

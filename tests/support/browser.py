@@ -21,6 +21,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
 from tests.support.daphne import Daphne, manage, migrated
+from tests.support.e2e_model import Model
 
 EXECUTABLE = "/usr/bin/chromium"
 ARGUMENTS = [
@@ -34,6 +35,16 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 WIDE = {"width": 1440, "height": 900}
+
+
+def asking(model: Model) -> dict[str, str]:
+    """Settings of a site that asks this model instead of the demo's."""
+    return {
+        "PILOTHOUSE_DEMO_MODEL": "0",
+        "PILOTHOUSE_LLM_BASE_URL": model.base_url,
+        "PILOTHOUSE_LLM_MODEL": "m",
+        "PILOTHOUSE_LLM_API_KEY": "k",
+    }
 
 
 class Site:
