@@ -86,6 +86,7 @@ class ModelDesk:
         system: Callable[[], str],
         retries: Retries,
         deadline: float,
+        on_ask: Callable[[], None],
     ) -> None:
         self._transcript = transcript
         self._model, *self._others = models
@@ -95,6 +96,8 @@ class ModelDesk:
         self._retries = retries
         self._deadline = deadline
         """Event-loop time at which the task's seconds are used up."""
+        self._on_ask = on_ask
+        """Called before each request."""
         self._tries = 0
         """Of the current model in the current step."""
         self._definitions = [
@@ -177,6 +180,7 @@ class ModelDesk:
             step=step,
             new_block_id=_new_id,
         )
+        self._on_ask()
         async with aclosing(self._model.provider.stream(request)) as stream, Waits() as waits:
             while True:
                 try:
@@ -214,6 +218,7 @@ class ModelDesk:
         """One try, besides those in which the server teaches us what it wants. A failure costs
         history, not the task: the oldest part of it is left out then."""
         for _ in range(self._retries.attempts):
+            self._on_ask()
             try:
                 async with (
                     asyncio.timeout_at(self._deadline),

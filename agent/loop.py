@@ -68,6 +68,9 @@ class Loop:
     retries: Retries = field(default_factory=Retries)
     outer: Outer | None = None
     budget_asks: bool = False
+    on_begun: Callable[[], None] | None = None
+    """Called once, on the event loop: the run is about to ask a model or to act on open calls for
+    the first time, or it ends. From there on it mostly waits for others."""
 
     def __post_init__(self) -> None:
         clock = asyncio.get_running_loop().time()
@@ -83,6 +86,7 @@ class Loop:
             system=self.system,
             retries=self.retries,
             deadline=self._deadline,
+            on_ask=self._begun,
         )
         self._call_desk = CallDesk(
             self.transcript,
@@ -94,13 +98,21 @@ class Loop:
     async def run(self) -> AsyncGenerator[AgentEvent, None]:
         """The events of this run; each stored one is part of the transcript once the consumer
         asks for the next."""
-        async with aclosing(self._within_time()) as events:
-            async for event in events:
-                yield event
-                if not isinstance(event, LIVE):
-                    self.transcript.apply(event)
-                elif not isinstance(event, ToolProgress):
-                    self.transcript.watch(event)
+        try:
+            async with aclosing(self._within_time()) as events:
+                async for event in events:
+                    yield event
+                    if not isinstance(event, LIVE):
+                        self.transcript.apply(event)
+                    elif not isinstance(event, ToolProgress):
+                        self.transcript.watch(event)
+        finally:
+            self._begun()
+
+    def _begun(self) -> None:
+        on_begun, self.on_begun = self.on_begun, None
+        if on_begun is not None:
+            on_begun()
 
     async def _within_time(self) -> AsyncGenerator[AgentEvent, None]:
         try:
@@ -161,6 +173,7 @@ class Loop:
     async def _act(self) -> AsyncGenerator[AgentEvent, None]:
         if not self.transcript.open_calls:
             return
+        self._begun()
         async with aclosing(self._call_desk.act()) as events:
             async for event in events:
                 yield event
@@ -203,6 +216,7 @@ def run(
     retries: Retries | None = None,
     outer: Outer | None = None,
     budget_asks: bool = False,
+    on_begun: Callable[[], None] | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
     """See the module. Call it on the loop it shall run on; close it when you stop early."""
     return Loop(
@@ -215,4 +229,5 @@ def run(
         retries=retries or Retries(),
         outer=outer,
         budget_asks=budget_asks,
+        on_begun=on_begun,
     ).run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +88,7 @@ class Bench:
     prices: Prices | None = None
     others: Sequence[Model] = ()
     """Models that stand in."""
+    on_begun: Callable[[], None] | None = None
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
 
@@ -125,6 +126,7 @@ class Bench:
             system=lambda: "You are a test.",
             repeat_limit=self.repeat_limit,
             retries=self.retries,
+            on_begun=self.on_begun,
         )
         async with aclosing(engine) as events:
             async for event in events:
