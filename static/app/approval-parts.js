@@ -4,7 +4,7 @@ import { diffView } from "./diff.js";
 import { argumentsView } from "./calls.js";
 import { approveWord, reachOf, rejectWord } from "./scope.js";
 import { decisionTitle } from "./sentences.js";
-import { moment, time, t } from "./text.js";
+import { listed, moment, sentences, time, t } from "./text.js";
 
 const BARS = [[0, 8, 4], [5, 4, 8], [10, 0, 12]];
 
@@ -138,8 +138,8 @@ function factsOf({ risk, rule, name, capability, votes, arguments_digest: digest
 }
 
 function voteView({ by, comment, edited_arguments: edited }) {
-  const said = [by, edited ? t("with an edit") : "", comment ? `“${comment}”` : ""].filter(Boolean).join(", ");
-  return [h("span", {}, `${said}. ${t("One more person must agree.")}`), edited ? argumentsView(edited) : null];
+  const said = listed(by, edited && t("with an edit"), comment && `“${comment}”`);
+  return [h("span", {}, sentences(t("{who}.", { who: said }), t("One more person must agree."))), edited ? argumentsView(edited) : null];
 }
 
 function fact(name, value) {

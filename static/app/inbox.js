@@ -10,7 +10,7 @@ import { batchable, soonest, tally, together } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { sessionList } from "./sessions.js";
-import { clock, cut, day, midnight, n, t } from "./text.js";
+import { clock, cut, day, listed, midnight, n, t } from "./text.js";
 
 const RELOAD_MS = 5000;
 const MOST_DECIDED = 100;
@@ -121,7 +121,7 @@ function decidedWords(approval) {
   if (approval.status === "stale") return t("The file changed; it was asked again");
   if (approval.status === "cancelled") return t("The task ended before anybody decided");
   const did = didWords(approval, who);
-  return [did, reachOf(approval), approval.edited_arguments ? t("with an edit") : "", approval.comment ? `“${approval.comment}”` : ""].filter(Boolean).join(", ");
+  return listed(did, reachOf(approval), approval.edited_arguments && t("with an edit"), approval.comment && `“${approval.comment}”`);
 }
 
 function didWords({ kind, status, answer }, who) {

@@ -2,7 +2,7 @@
 import { all, get } from "./api.js";
 import { glyph, h, replace } from "./dom.js";
 import { placeOf, whatOf, withdrawal } from "./rules.js";
-import { day, t } from "./text.js";
+import { day, sentences, t } from "./text.js";
 
 const VERDICTS = { allow: ["check", "ok"], ask: ["flag", "wait"], deny: ["deny", "risk"] };
 const SWITCHED = ["shell:execute", "web:network"]; // not there at all while the server has them off
@@ -148,5 +148,5 @@ function capabilityWord(capability) {
 function modeWords({ mode, mode_of: of, unattended_mode: away }) {
   const what = { ask: t("A person decides about every effect."), deny: t("What would be asked is refused."), read_only: t("It reads, and nothing else.") }[mode] ?? mode;
   const who = { workspace: t("The workspace says so."), session: t("This session says so.") }[of] ?? t("The server says so.");
-  return [what, who, away === mode ? "" : t("For schedules the mode is {mode}.", { mode: away })].filter(Boolean).join(" ");
+  return sentences(what, who, away === mode ? "" : t("For schedules the mode is {mode}.", { mode: away }));
 }

@@ -2,7 +2,7 @@
 import { all, api } from "./api.js";
 import { confirmed } from "./chrome.js";
 import { button, h, replace } from "./dom.js";
-import { day, n, t } from "./text.js";
+import { day, listed, n, t } from "./text.js";
 
 /** `parts`: {rows, table, none}; `ctx`: {workspaces, failed(error)}. */
 export function ruleList(parts, ctx) {
@@ -64,7 +64,7 @@ export function whatOf(rule) {
 
 function endOf(rule) {
   const uses = rule.max_uses === null ? "" : n(rule.max_uses - rule.used, "{n} use left", "{n} uses left");
-  return [uses, rule.expires_at ? day(rule.expires_at) : ""].filter(Boolean).join(", ") || t("never");
+  return listed(uses, rule.expires_at && day(rule.expires_at)) || t("never");
 }
 
 function cell(label, value) {

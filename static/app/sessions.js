@@ -117,7 +117,7 @@ function rowView(first, current) {
   function update(item) {
     const [symbol, kind] = MARKS[item.state] ?? MARKS.empty;
     const where = [item.workspace_name, item.task?.trigger === "cron" ? t("schedule") : ""].filter(Boolean).join(" · ");
-    const when = item.state === "running" && item.task?.steps ? t("Step {n}", { n: number(item.task.steps) }) : day(item.updated_at);
+    const when = item.state === "running" ? wordOf(item.state) : day(item.updated_at);
     replace(
       link,
       h("span", { class: kind ? `mark mark--${kind}` : "mark" }, glyph(symbol), h("span", { class: "sr" }, `${wordOf(item.state)}:`)),

@@ -5,7 +5,7 @@ import { begin, confirmed, copied, keys, openCards, prefs, toast } from "./chrom
 import { button, h, replace } from "./dom.js";
 import { ruleList } from "./rules.js";
 import { sessionList } from "./sessions.js";
-import { day, t } from "./text.js";
+import { day, listed, t } from "./text.js";
 
 const boot = begin();
 const $ = (id) => document.getElementById(id);
@@ -49,7 +49,7 @@ async function load() {
 }
 
 function row(token) {
-  const scopes = token.scopes.map((scope) => ({ read: t("read"), write: t("write"), approve: t("approve") })[scope] ?? scope).join(", ");
+  const scopes = listed(...token.scopes.map((scope) => ({ read: t("read"), write: t("write"), approve: t("approve") })[scope] ?? scope));
   const revoke = button(t("Revoke"), { kind: "btn--quiet btn--small btn--no", "aria-label": t("Revoke {name}", { name: token.name || token.prefix }), onclick: () => remove(token) });
   return h(
     "tr",

@@ -2,7 +2,7 @@
 import { announce } from "./chrome.js";
 import { pendingIn } from "./model.js";
 import { decisionTitle, plain } from "./sentences.js";
-import { clock, cut, t } from "./text.js";
+import { clock, cut, sentences, t } from "./text.js";
 import { endingWords } from "./turn.js";
 
 /** `ready()` false: history is being read, which is not news. */
@@ -36,5 +36,5 @@ export function speaker({ ready, onWaiting }) {
 function waitingText(approval, title) {
   const risk = { low: t("Low risk."), medium: t("Medium risk."), high: t("High risk.") }[approval.risk] ?? "";
   const left = approval.expires_at ? t("{time} left.", { time: clock((Date.parse(approval.expires_at) - Date.now()) / 1000) }) : "";
-  return [`${t("Waits for you")}: ${title}.`, risk, left].filter(Boolean).join(" ");
+  return sentences(t("Waits for you: {title}.", { title }), risk, left);
 }

@@ -34,6 +34,20 @@ function fill(text, values) {
   });
 }
 
+/** Sentences one behind the other: Chinese has no space between them. What is empty is left out. */
+export function sentences(...parts) {
+  return parts.filter(Boolean).join(chinese() ? "" : " ");
+}
+
+/** Parts of one line, with the language's comma. What is empty is left out. */
+export function listed(...parts) {
+  return parts.filter(Boolean).join(chinese() ? "，" : ", ");
+}
+
+function chinese() {
+  return language.startsWith("zh");
+}
+
 export function number(value, digits = 0) {
   return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value);
 }

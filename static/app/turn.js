@@ -8,7 +8,7 @@ import { placeInLine } from "./line.js";
 import { callsOf, coveredBy, decidable, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
-import { cut, money, n, number, seconds, short, time, t } from "./text.js";
+import { cut, listed, money, n, number, seconds, short, time, t } from "./text.js";
 
 export function taskWord(state) {
   return {
@@ -138,7 +138,7 @@ function foldText(steps, task) {
   const calls = steps.reduce((count, step) => count + callsOf(step, task).length, 0);
   const worked = steps.reduce((total, step) => total + stepMs(step, task), 0);
   const parts = [n(steps.length, "{n} step", "{n} steps"), calls ? n(calls, "{n} call", "{n} calls") : "", worked ? seconds(worked / 1000) : ""];
-  return parts.filter(Boolean).join(", ");
+  return listed(...parts);
 }
 
 function openStepView(first) {
@@ -271,7 +271,7 @@ function decidedLine(approval, ctx) {
   const did = didWords(approval, who);
   const edited = approval.edited_arguments ? t("with an edit") : "";
   const answer = approval.kind === "question" && approval.answer ? `“${cut(approval.answer, 300)}”` : "";
-  const meta = [answer, reachOf(approval), approval.resolved_at ? time(approval.resolved_at) : "", edited, approval.comment ? `“${cut(approval.comment, 300)}”` : ""].filter(Boolean).join(", ");
+  const meta = listed(answer, reachOf(approval), approval.resolved_at && time(approval.resolved_at), edited, approval.comment && `“${cut(approval.comment, 300)}”`);
   const card = cardOf(approval, ctx);
   card.end();
   return h(

@@ -2,7 +2,7 @@
 import { get, post } from "./api.js";
 import { diffView } from "./diff.js";
 import { button, h, replace } from "./dom.js";
-import { n, size, time, t } from "./text.js";
+import { listed, n, size, time, t } from "./text.js";
 
 const MOST_SHOWN = 20; // diffs; the rest by name
 
@@ -53,7 +53,7 @@ function summary({ state, files, undone_by: by, undone_at: at }) {
   const ready = files.filter((file) => file.state === "ready").length;
   const changed = files.filter((file) => file.state === "changed").map(({ path }) => path);
   if (state === "undone") return t("{who} undid this call, {time}. The agent was not told.", { who: by, time: time(at) });
-  if (state === "changed") return t("Changed since the call: {files}. Nothing can be undone any more.", { files: changed.slice(0, MOST_SHOWN).join(", ") });
+  if (state === "changed") return t("Changed since the call: {files}. Nothing can be undone any more.", { files: listed(...changed.slice(0, MOST_SHOWN)) });
   if (state === "impossible") return files.length && files.every((file) => file.state === "done") ? t("The files are as they were before the call.") : t("It cannot be undone: what was there before is not kept.");
   if (!ready) return t("The files are as they were before the call."); // an undo was cut off behind the last of them
   return n(ready, "{n} file would be again what it was before the call:", "{n} files would be again what they were before the call:");
@@ -69,7 +69,7 @@ function refusal(error) {
   const { undone_by: who, files } = error.details;
   return (
     {
-      stale: files ? t("Changed since the call: {files}. Nothing can be undone any more.", { files: files.join(", ") }) : t("The files changed meanwhile. Look again."),
+      stale: files ? t("Changed since the call: {files}. Nothing can be undone any more.", { files: listed(...files) }) : t("The files changed meanwhile. Look again."),
       already_undone: t("{who} undid it already.", { who }),
       busy: t("A command is running in this workspace. Try again when it has ended."),
       task_running: t("The task is running. Stop it, or wait until it has ended."),
