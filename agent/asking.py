@@ -41,10 +41,10 @@ from agent.events import (
 from agent.judging import Judge
 from agent.messages import Block, Reasoning, Reply, Text, ToolCall
 from agent.policy import Decision
-from agent.providers import Model, ModelRequest, ToolDefinition
+from agent.providers import Model, ModelRequest
 from agent.providers.failures import failure
 from agent.room import Room
-from agent.text import cut, size_of_text
+from agent.text import cut
 from agent.toolbox import Toolbox
 from agent.transcript import ABOUT_A_LIMIT, Transcript
 from agent.waits import Waits
@@ -100,11 +100,7 @@ class ModelDesk:
         """Called before each request."""
         self._tries = 0
         """Of the current model in the current step."""
-        self._definitions = [
-            ToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
-            for tool in judge.toolbox.tools
-        ]
-        self._room = Room(size_of_text(str(self._definitions)))
+        self._room = Room(judge.toolbox.definitions_size)
 
     async def ask(self, step: int) -> AsyncGenerator[AgentEvent, None]:
         """Ends with the events of a reply, all of them between two of the consumer's questions, or
@@ -176,7 +172,7 @@ class ModelDesk:
         request = ModelRequest(
             system=system,
             messages=history,
-            tools=self._definitions,
+            tools=self._toolbox.definitions,
             step=step,
             new_block_id=_new_id,
         )

@@ -9,6 +9,7 @@ reads with its marks) is found out once for each.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -122,6 +123,16 @@ class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 Message = UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ToolDefinition:
+    """What the model is told about a tool. Equal is only the same one: it is looked up by that."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments object."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -26,10 +26,11 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.messages import ToolDefinition
 from agent.policy import Subject
 from agent.schemas import surely_fits
 from agent.shelf import Shelf
-from agent.text import clean, clean_json, cut
+from agent.text import clean, clean_json, cut, size_of_text
 from agent.workspace import Workspace
 
 MAX_CONTENT = 32 * 1024
@@ -135,6 +136,10 @@ class Tool:
     """Seconds."""
 
 
+def _defined(tool: Tool) -> ToolDefinition:
+    return ToolDefinition(name=tool.name, description=tool.description, parameters=tool.parameters)
+
+
 def arguments_digest(name: str, arguments: dict[str, Any]) -> str:
     """What an approval is bound to: SHA-256 of the JSON of [name, arguments] with sorted keys."""
     body = msgspec.json.encode([name, arguments], order="sorted")
@@ -153,6 +158,10 @@ class Toolbox:
         self._tools = {tool.name: tool for tool in tools}
         if len(self._tools) != len(tools):
             raise ValueError("two tools have the same name")
+        self.definitions = tuple([_defined(tool) for tool in tools])
+        """What a model is told, in the order in which the tools were given."""
+        self.definitions_size = size_of_text(str(self.definitions))
+        """Bytes that they take in a request, about."""
         self._validators = {tool.name: _validator(tool) for tool in tools}
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
 

@@ -8,20 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from agent.events import Delta
-from agent.messages import Message, Reply, Usage
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolDefinition:
-    """What the model is told about a tool."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    """JSON Schema of the arguments object."""
+from agent.messages import Message, Reply, ToolDefinition, Usage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,10 +20,11 @@ from agent.messages import (
     Reply,
     Text,
     ToolCall,
+    ToolDefinition,
     ToolMessage,
     UserMessage,
 )
-from agent.providers import ModelRequest, Provider, ToolDefinition
+from agent.providers import ModelRequest, Provider
 
 SECONDS = 90.0
 MAX_ADAPTATIONS = 8

@@ -33,7 +33,7 @@ from agent.providers.transport import (
     retry_after,
     transport_failure,
 )
-from agent.providers.wire import encoded, request_body
+from agent.providers.wire import Bodies, request_body
 from agent.waits import Waits
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -76,6 +76,7 @@ class OpenAIProvider:
         self._idle_seconds = idle_seconds
         self._connect_seconds = connect_seconds
         self._options = dict(options or {})
+        self._bodies = Bodies(model, self._options)
         self._scrub = Scrubber(self._api_key)
 
     async def aclose(self) -> None:
@@ -84,18 +85,17 @@ class OpenAIProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask once; see `agent.providers.Provider`."""
         quirks = self.quirks.evolve(stream=self.quirks.stream and self._stream)
-        body = request_body(request, self.model, quirks, self._options)
+        content = self._bodies.encoded(request, quirks)
         try:
-            async with aclosing(self._attempt(request, body)) as items:
+            async with aclosing(self._attempt(request, content)) as items:
                 async for item in items:
                     yield item
         except ProviderError as error:
-            raise self._told(error, quirks, body) from None
+            raise self._told(error, quirks, request) from None
 
     async def _attempt(
-        self, request: ModelRequest, body: dict[str, Any]
+        self, request: ModelRequest, content: bytes
     ) -> AsyncGenerator[Delta | Reply, None]:
-        content = encoded(body)
         assembler = Assembler(
             request.step,
             request.new_block_id,
@@ -192,10 +192,11 @@ class OpenAIProvider:
             pass
         return bytes(body[:MAX_ERROR_BYTES])
 
-    def _told(self, error: ProviderError, sent: Quirks, body: dict[str, Any]) -> ProviderError:
+    def _told(self, error: ProviderError, sent: Quirks, request: ModelRequest) -> ProviderError:
         """The error without keys; marked when there is something else to try at once."""
         learnt = None
         if error.status in _LEARNABLE and error.code in _ABOUT_THE_REQUEST:
+            body = request_body(request, self.model, sent, self._options)
             learnt = learn(sent, str(error), body)
         if learnt is not None:
             self.quirks.adopt(sent, learnt)

@@ -4,6 +4,8 @@ One system message, at index 0. Every call has one result, right behind it, in t
 calls. Ids are unique and not empty, arguments are always the text of a JSON object, names match
 what servers allow. Reasoning stays at home unless a quirk demands it. What a model left for its own
 provider (signatures, ids of odd forms) goes to no other.
+
+Every step sends the whole history again, so `Bodies` keeps the bytes of what it has sent.
 """
 
 from __future__ import annotations
@@ -11,12 +13,22 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import is_
 from typing import Any
 
 import msgspec
 
-from agent.messages import AssistantMessage, Message, Reasoning, ToolCall, ToolMessage, UserMessage
-from agent.providers import ModelRequest, ToolDefinition
+from agent.messages import (
+    AssistantMessage,
+    Message,
+    Reasoning,
+    ToolCall,
+    ToolDefinition,
+    ToolMessage,
+    UserMessage,
+)
+from agent.providers import ModelRequest
 from agent.providers.quirks import NO_CONTENT_FILLER, Quirks, plain_schema
 from agent.text import clean_json
 
@@ -25,6 +37,7 @@ _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}
 """What Google's documentation gives for calls that did not come from its models."""
 UNKNOWN_OUTCOME = "The call was interrupted; its outcome is unknown."
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _encode = msgspec.json.encode
 
 
@@ -32,25 +45,68 @@ def request_body(
     request: ModelRequest, model: str, quirks: Quirks, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The whole body; `options` are the profile's own fields (temperature, max_tokens …)."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [*_system(request.system, quirks), *_messages(request.messages, model, quirks)],
-        "stream": quirks.stream,
-    }
+    messages = [*_system(request.system, quirks), *_messages(request.messages, model, quirks)]
+    if quirks.system_role == "user":
+        _merge_system(messages)
+    if quirks.alternate:
+        messages = _alternating(messages)
+    tools = [_tool(tool, quirks.plain_schemas) for tool in request.tools]
+    return _body(messages, tools, model, quirks, options)
+
+
+class Bodies:
+    """The bodies of one conversation's requests as bytes: the same as `request_body` encoded, but
+    what was sent in the last one is not encoded again."""
+
+    def __init__(self, model: str, options: Mapping[str, Any]) -> None:
+        self._model = model
+        self._options = options
+        self._quirks: Quirks | None = None
+        self._sent: list[Message] = []
+        self._pieces: list[bytes] = []
+        """`_sent` on the wire under `_quirks`."""
+
+    def encoded(self, request: ModelRequest, quirks: Quirks) -> bytes:
+        if quirks.alternate or quirks.system_role == "user":  # messages melt into each other
+            return encoded(request_body(request, self._model, quirks, self._options))
+        self._write(request.messages, quirks)
+        system = [encoded(message) for message in _system(request.system, quirks)]
+        messages = msgspec.Raw(b"[%b]" % b",".join([*system, *self._pieces]))
+        tools = _encoded_tools(tuple(request.tools), quirks.plain_schemas) if request.tools else ()
+        return encoded(_body(messages, tools, self._model, quirks, self._options))
+
+    def _write(self, messages: Sequence[Message], quirks: Quirks) -> None:
+        known = len(self._sent)
+        if quirks != self._quirks or not _goes_on(self._sent, messages):
+            known, self._quirks, self._pieces = 0, quirks, []
+        fresh = messages[known:]
+        self._pieces += [encoded(message) for message in _messages(fresh, self._model, quirks)]
+        self._sent = list(messages)
+
+
+def _goes_on(sent: Sequence[Message], messages: Sequence[Message]) -> bool:
+    """Whether these begin with what was sent, and none of the rest is a result of a call in it."""
+    known = len(sent)
+    if known > len(messages) or not all(map(is_, sent, messages)):
+        return False
+    rest = (message for message in messages[known:] if not isinstance(message, UserMessage))
+    return not isinstance(next(rest, None), ToolMessage)
+
+
+def _body(
+    messages: Any, tools: Any, model: str, quirks: Quirks, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    body = {"model": model, "messages": messages, "stream": quirks.stream}
     if quirks.stream:
         body["stream_options"] = {"include_usage": True}
-    if request.tools:
-        body["tools"] = [_tool(tool, quirks) for tool in request.tools]
+    if tools:
+        body["tools"] = tools
     body |= {quirks.renamed.get(name, name): value for name, value in options.items()}
-    if quirks.system_role == "user":
-        _merge_system(body["messages"])
-    if quirks.alternate:
-        body["messages"] = _alternating(body["messages"])
     return {name: value for name, value in body.items() if name not in quirks.dropped}
 
 
-def encoded(body: dict[str, Any]) -> bytes:
-    """The body as bytes, whatever text got into it."""
+def encoded(body: Any) -> bytes:
+    """JSON as bytes, whatever text got into it."""
     try:
         return _encode(body)
     except UnicodeEncodeError:
@@ -177,11 +233,16 @@ def wire_id(tool_call_id: str, quirks: Quirks, *, own: bool) -> str:
 
 def wire_name(name: str) -> str:
     """A tool name that every server accepts in history, also when the model made one up."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unknown_tool"
+    return _NOT_IN_A_NAME.sub("_", name)[:64] or "unknown_tool"
 
 
-def _tool(tool: ToolDefinition, quirks: Quirks) -> dict[str, Any]:
-    plain = quirks.plain_schemas
+@lru_cache(maxsize=32)
+def _encoded_tools(tools: tuple[ToolDefinition, ...], plain: tuple[str, ...]) -> msgspec.Raw:
+    """Runs share their tools: encoded once for all of them."""
+    return msgspec.Raw(encoded([_tool(tool, plain) for tool in tools]))
+
+
+def _tool(tool: ToolDefinition, plain: tuple[str, ...]) -> dict[str, Any]:
     function = {
         "name": tool.name,
         "description": tool.description,

@@ -24,10 +24,11 @@ from agent.messages import (
     Reply,
     Text,
     ToolCall,
+    ToolDefinition,
     ToolMessage,
     UserMessage,
 )
-from agent.providers import ModelRequest, ToolDefinition
+from agent.providers import ModelRequest
 from agent.providers.assembler import Assembler
 from agent.providers.client import Client, Pool, make_client
 from agent.providers.openai import DONE_SECONDS, TAIL_SECONDS, OpenAIProvider, Patience

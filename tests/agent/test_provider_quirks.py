@@ -15,12 +15,14 @@ from agent.messages import (
     Reasoning,
     Text,
     ToolCall,
+    ToolDefinition,
     ToolMessage,
     UserMessage,
 )
-from agent.providers import ModelRequest, ToolDefinition
+from agent.providers import ModelRequest
 from agent.providers.quirks import Quirks, learn
-from agent.providers.wire import request_body
+from agent.providers.wire import Bodies, encoded, request_body
+from tests.support.counting import python_calls
 
 SCHEMA = {
     "type": "object",
@@ -55,11 +57,76 @@ HISTORY = (
 Body = dict[str, Any]
 
 
-def body_of(quirks: Quirks, history: Sequence[Message] = HISTORY) -> Body:
-    request = ModelRequest(
+OPTIONS = {"temperature": 0.2}
+
+
+def request_of(history: Sequence[Message]) -> ModelRequest:
+    return ModelRequest(
         system="Be careful.", messages=history, tools=[TOOL], step=1, new_block_id=lambda: "b"
     )
-    return request_body(request, "m", quirks, {"temperature": 0.2})
+
+
+def body_of(quirks: Quirks, history: Sequence[Message] = HISTORY) -> Body:
+    return request_body(request_of(history), "m", quirks, OPTIONS)
+
+
+LONGER = (
+    *HISTORY[:3],
+    called(model="other", tool_call_id="x" * 60),
+    ToolMessage(tool_call_id="x" * 60, name="read_file", content="\ud83d"),
+    UserMessage(text="Go on"),
+    called(),
+    ToolMessage(tool_call_id="functions.read_file:0", name="read_file", content=""),
+    AssistantMessage(blocks=(Text(block_id="t", text="Done."),)),
+    UserMessage(text="More"),
+    UserMessage(text="and more"),
+)
+
+
+LONG = (
+    HISTORY[0],
+    *(
+        message
+        for step in range(60)
+        for message in (
+            called(tool_call_id=f"call{step}"),
+            ToolMessage(tool_call_id=f"call{step}", name="read_file", content="AAA"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "quirks",
+    [
+        Quirks(),
+        Quirks(stream=False, dropped=("temperature",)),
+        Quirks(alternate=True),
+        Quirks(system_role="user"),
+        Quirks(reasoning_field="reasoning", signatures=True, short_ids=True),
+        Quirks(tool_names=True, bare_calls=True, plain_schemas=("minimum",), empty_content=""),
+    ],
+)
+def test_a_growing_history_is_sent_as_if_each_request_were_written_anew(quirks):
+    bodies = Bodies("m", OPTIONS)
+    cuts = [*range(1, len(LONGER) + 1), 3, len(LONGER)]  # and one that became shorter
+    for cut in cuts:
+        asked = request_of(LONGER[:cut])
+        whole = request_body(asked, "m", quirks, OPTIONS)
+        assert bodies.encoded(asked, quirks) == encoded(whole)
+        assert bodies.encoded(asked, Quirks()) == encoded(
+            request_body(asked, "m", Quirks(), OPTIONS)
+        )
+
+
+def test_what_was_sent_before_is_not_written_again():
+    bodies, counts = Bodies("m", OPTIONS), []
+    for steps in (5, 6, 50, 51):
+        messages = LONG[: 1 + 2 * steps]
+        with python_calls() as names:
+            bodies.encoded(request_of(messages), Quirks())
+        counts.append(len(names))
+    assert counts[3] == counts[1] <= 50 < counts[0] < counts[2]
 
 
 def results(body: Body) -> list[Body]:
