@@ -29,6 +29,7 @@ from tasks.api.errors import bug, in_our_shape, refusal, unavailable
 from tasks.conf import conf
 from tasks.errors import Invalid, NotFound, ServiceError
 from tasks.models import Approval, Session, Task
+from tasks.writer import WriterUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -45,22 +46,28 @@ MAX_TASKS = 200
 """Of a session, in its `connected` event: the newest ones."""
 
 
-def stream_view(view: AsyncView) -> AsyncView:
-    """GET only; every refusal, and a bug of ours, in the API's one shape."""
+def guarded(method: str) -> Callable[[AsyncView], AsyncView]:
+    """Only this method; every refusal, and a bug of ours, in the API's one shape."""
 
-    async def guarded(request: HttpRequest, **ids: str) -> HttpResponseBase:
-        if request.method != "GET":
-            return HttpResponseNotAllowed(["GET"])
-        try:
-            return await view(request, **ids)
-        except ServiceError as error:
-            return refusal(error)
-        except (OperationalError, InterfaceError) as error:
-            return unavailable(request, error)
-        except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours, told as the API tells it
-            return bug(request, error)
+    def guard(view: AsyncView) -> AsyncView:
+        async def shown(request: HttpRequest, **ids: str) -> HttpResponseBase:
+            if request.method != method:
+                return HttpResponseNotAllowed([method])
+            try:
+                return await view(request, **ids)
+            except ServiceError as error:
+                return refusal(error)
+            except (OperationalError, InterfaceError, WriterUnavailable) as error:
+                return unavailable(request, error)
+            except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours, told as the API tells it
+                return bug(request, error)
 
-    return in_our_shape(guarded)
+        return in_our_shape(shown)
+
+    return guard
+
+
+stream_view = guarded("GET")
 
 
 @stream_view
@@ -71,7 +78,7 @@ async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
         cursor = cursor_of(request)
         if greeting.over and cursor >= greeting.last:
             return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
-        await _ring(task)
+        await wake(task)
         source = task_source(principal, task.pk, greeting)
         return await respond(follow(source, cursor, dress=dress_of(request)), f"task {task.pk}")
 
@@ -144,7 +151,7 @@ async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenera
             logger.exception("The stream of %s broke", what)
 
 
-async def _ring(task: Task) -> None:
+async def wake(task: Task) -> None:
     """Whoever opens the stream of a task that could run wants to see it run."""
     runnable = task.status == Task.Status.QUEUED
     if task.status == Task.Status.WAITING_APPROVAL:

@@ -25,7 +25,7 @@ from agent.policy import Mode, strictest
 from agent.text import clean
 from agent.workspace import Workspace
 from tasks import audit, commands, rates, wiring
-from tasks.commands import Created, SessionMoved, TaskRequest
+from tasks.commands import Accepted, Created, SessionMoved, TaskRequest
 from tasks.conf import conf
 from tasks.counters import counters
 from tasks.errors import Conflict, Invalid, TooLarge
@@ -42,12 +42,17 @@ METERED = frozenset({Task.Trigger.API, Task.Trigger.CHAT, Task.Trigger.AGUI})
 RETRIED = frozenset({Task.Status.FAILED, Task.Status.CANCELLED, Task.Status.BUDGET_EXCEEDED})
 
 
-async def create(request: TaskRequest) -> Created:
-    """Store a task; it runs when its turn comes. Never waits for a model."""
+async def create(
+    request: TaskRequest, command: Callable[[TaskRequest], Accepted] = commands.create
+) -> Created:
+    """Store a task; it runs when its turn comes. Never waits for a model.
+
+    `command` stores it, and perhaps more in the same moment.
+    """
     if request.trigger in METERED:
         await _slow_down(request.owner_id)
     request = await _with_attachments(_checked(request))
-    accepted = await _settled(partial(commands.create, request))
+    accepted = await _settled(partial(command, request))
     for task_id, message in accepted.rings:
         await ring(task_id, message)
     return accepted.created

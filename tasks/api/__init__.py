@@ -10,7 +10,6 @@ from typing import Any
 
 from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import ensure_csrf_cookie
-from ninja import NinjaAPI
 
 from tasks.api import (
     approvals,
@@ -28,9 +27,10 @@ from tasks.api import (
     usage,
     workspaces,
 )
+from tasks.api.beside import Api
 from tasks.api.edge import Identity, JsonParser, JsonRenderer
 
-api = NinjaAPI(
+api = Api(
     title="Pilothouse",
     version="1",
     description="Post a goal, follow its events, decide what may happen.",

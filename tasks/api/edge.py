@@ -33,7 +33,7 @@ class Identity:
         self._scope = scope
 
     async def __call__(self, request: HttpRequest) -> Principal:
-        _read_body(request)
+        take_body(request)
         principal = await access.identify(request)
         safe = request.method in access.SAFE_METHODS
         principal.need(self._scope or ("read" if safe else "write"))
@@ -45,7 +45,7 @@ def who(request: HttpRequest) -> Principal:
     return cast(Principal, cast(Any, request).auth)
 
 
-def _read_body(request: HttpRequest) -> None:
+def take_body(request: HttpRequest) -> None:
     """Django bounds a body by the length that its header claims; a chunked one claims nothing."""
     if request.method in access.SAFE_METHODS:
         return

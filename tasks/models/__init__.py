@@ -13,10 +13,13 @@ from tasks.models.people import ApiToken, SignInLink
 from tasks.models.places import Member, Workspace
 from tasks.models.profiles import LearntQuirks, ModelProfile
 from tasks.models.schedules import Schedule, ScheduleTick
+from tasks.models.threads import AguiRun, AguiThread
 from tasks.models.work import Artifact, ModelUsage, Session, Task, TaskEvent, Tombstone
 
 __all__ = [
     "MODES",
+    "AguiRun",
+    "AguiThread",
     "ApiToken",
     "Approval",
     "Artifact",

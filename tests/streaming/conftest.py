@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
+from streaming.asgi.lanes import LaneHandler
 from tasks.hub import hub
+from tests.support.agui import Post, Visit, run_input
+from tests.support.people import bearer
+from tests.support.runs import House
 
 
 @pytest.fixture
@@ -15,3 +22,21 @@ async def clean_hub() -> AsyncIterator[None]:
     yield
     hub.detach()
     assert hub.is_empty()
+
+
+@pytest.fixture
+async def post(house: House) -> AsyncIterator[Post]:
+    """`post("thread", "run", "What is to be done?", **fields)` to /agui as Alice, or with other
+    `headers`; whoever is still there at the end leaves."""
+    app = LaneHandler()
+    token = await sync_to_async(bearer)(house.alice)
+    visits: list[Visit] = []
+
+    def post(thread: str, run: str, *messages: Any, headers: Any = None, **more: Any) -> Visit:
+        body = json.dumps(run_input(thread, run, *messages, **more)).encode()
+        visits.append(Visit(app, "/agui", body, token if headers is None else headers))
+        return visits[-1]
+
+    yield post
+    await asyncio.gather(*(visit.leave() for visit in visits))
+    await app.close(5)

@@ -20,6 +20,7 @@ from django.test import Client
 
 from tasks.api import api
 from tasks.models import ApiToken, Approval, Artifact, PolicyRule, Session, Task
+from tests.support.agui import run_input
 from tests.support.people import House, bearer, make_house
 from tests.support.routes import url_conf
 from tests.support.rows import make_session, make_user, make_workspace
@@ -80,6 +81,10 @@ FIELDS: dict[tuple[str, str, str], Any] = {
         "task_id": "{task_id}",
         "sequence": 1,
     },
+    ("post", "/agui", "workspace_id"): {
+        **run_input("thread", "run", "x"),
+        "forwardedProps": {"pilothouse": {"workspace_id": "{workspace_id}"}},
+    },
     ("post", "/api/chat", "session_id"): {"session_id": "{session_id}", "text": "x"},
     ("post", "/api/confirm", "session_id"): {
         "session_id": "{session_id}",
@@ -96,8 +101,8 @@ PAGES = (
     "/workspaces/{workspace_id}",
 )
 """Pages with an id: the same 404 page for all; who is not signed in is sent to do so."""
-NOT_OURS = ("/admin/", "/decide/{signed}", "/sign-in/{token}", "/api/{path}")
-"""Django's admin judges by itself; a link of a mail or for signing in is a secret, not an id; the last serves nothing."""
+NOT_OURS = ("/admin/", "/decide/{signed}", "/sign-in/{token}", "/api/{path}", "/agui/{path}")
+"""Django's admin judges by itself; a link of a mail or for signing in is a secret, not an id; the last two serve nothing."""
 NO_OBJECTS = {"tool_call_id", "model_profile_id"}
 """The first is named within an object whose own id is checked; models are there for everybody."""
 

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from tasks.canonical import canonical_json
 from tasks.models import PolicyRule, Task, TaskEvent
+from tests.support.agui import run_input
 from tests.support.people import House, bearer, make_approval, make_house
 from tests.support.routes import url_conf
 from tests.support.rows import make_session, make_task, make_user
@@ -67,7 +68,8 @@ ALLOWED: dict[frozenset[str], str] = {
     PERSON: """
         get /api/approvals  get /api/models  get /api/rules  get /api/sessions  get /api/usage
         get /api/sessions/running  get /api/tasks  get /api/tokens  get /api/workspaces
-        post /api/tokens  get /  get /inbox  get /settings""",
+        post /api/tokens  get /  get /inbox  get /settings
+        post /agui  get /agui/capabilities""",
     EVERYBODY: """
         get /healthz  get /readyz  get /api/openapi.json  get /api/docs
         get /sign-in  post /language""",
@@ -79,11 +81,13 @@ ELSEWHERE = {
     "/decide/{signed}": "for one person by a signed link: test_notices.py",
     "/api/": "nothing is there",
     "/api/{path}": "nothing is there",
+    "/agui/{path}": "nothing is there",
 }
 BODIES: dict[tuple[str, str], Any] = {
     **{(method, path): body for (method, path, _), body in FIELDS.items() if method == "post"},
     **ROUTES,
     ("post", "/api/tokens"): {"name": "x"},
+    ("post", "/agui"): run_input("thread", "run", "x"),
     ("post", "/api/sessions/{session_id}/handover"): {"username": "charlie"},
     ("put", "/api/workspaces/{workspace_id}/members/{username}"): {"role": "member"},
 }
@@ -194,8 +198,12 @@ def attempt(
     client: tuple[Client, Client], method: str, path: str, ids: dict[str, str]
 ) -> tuple[bool, int]:
     """Whether they got in, and the status."""
-    is_page = not path.startswith("/api/")
-    if path.endswith("/stream") or path == "/api/stream/{session_id}":
+    is_page = not path.startswith(("/api/", "/agui"))
+    if path == "/agui":
+        response = client[0].post(path, BODIES[method, path], content_type="application/json")
+        response.close()
+        status = response.status_code
+    elif path.endswith("/stream") or path == "/api/stream/{session_id}":
         response = client[is_page].get(fill(path, ids))
         response.close()
         status = response.status_code

@@ -69,7 +69,7 @@ def test_filters_offer_the_entrances_that_there_are(admin, house):
     for lists, parameter in (("task", "trigger"), ("approval", "task__trigger")):
         page = text(admin.get(reverse(f"admin:tasks_{lists}_changelist")))
         offered = re.findall(rf"[?&;]{parameter}__exact=(\w+)", page)
-        assert offered == ["chat", "api", "cron", "command"], lists
+        assert offered == ["chat", "api", "agui", "cron", "command"], lists
         here = f"{parameter}__exact={house.task.trigger}"
         away = f"{parameter}__exact=cron"
         rows = [
@@ -78,7 +78,7 @@ def test_filters_offer_the_entrances_that_there_are(admin, house):
         ]
         assert rows[0] > rows[1] == 0, lists
     explain = text(admin.get(reverse("admin:tasks_policyrule_explain")))
-    assert "AG-UI" not in explain
+    assert "Webhook" not in explain
 
 
 def test_the_audit_page_checks_its_own_chain(admin, house):

@@ -1,0 +1,254 @@
+"""A careful client of AG-UI: parses every event by the official types and keeps the protocol's rules.
+
+`Rules` is the consumer's half of the specification (runs, steps, messages, calls, reasoning): it
+fails at once when a producer breaks one. `Visit` is one POST to the application, as an ASGI server
+makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ag_ui.core import Event, RunAgentInput
+from pydantic import TypeAdapter
+
+from streaming.asgi.lanes import LaneHandler
+
+_adapter: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def parsed(data: str) -> dict[str, Any]:
+    """One event's JSON, held against the official type: nothing unknown, nothing null, nothing
+    that reads back differently."""
+    raw: dict[str, Any] = json.loads(data)
+    event = _adapter.validate_json(data)
+    assert json.loads(event.model_dump_json(by_alias=True)) == raw
+    assert not event.model_extra, (event.model_extra, raw)
+    return raw
+
+
+@dataclass
+class Rules:
+    """What was seen, in order, and what stands open."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Messages and reasoning by messageId, arguments by toolCallId."""
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
+    """toolCallId -> name."""
+    _open: dict[tuple[str, str], None] = field(default_factory=dict)
+
+    STARTS = {
+        "TEXT_MESSAGE": "messageId",
+        "REASONING_MESSAGE": "messageId",
+        "REASONING": "messageId",
+        "TOOL_CALL": "toolCallId",
+    }
+    GROW = {
+        "TEXT_MESSAGE_CONTENT": "TEXT_MESSAGE",
+        "REASONING_MESSAGE_CONTENT": "REASONING_MESSAGE",
+        "TOOL_CALL_ARGS": "TOOL_CALL",
+    }
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.events) and self.types[-1] in {"RUN_FINISHED", "RUN_ERROR"}
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.events[-1]["outcome"]
+        return found
+
+    @property
+    def interrupts(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.outcome["interrupts"]
+        return found
+
+    def custom(self, name: str) -> list[dict[str, Any]]:
+        return [each["value"] for each in self.events if each.get("name") == f"pilothouse.{name}"]
+
+    def feed(self, event: dict[str, Any]) -> None:
+        type_ = event["type"]
+        assert not self.ended, f"{type_} after the end"
+        assert bool(self.events) == (type_ != "RUN_STARTED"), "RUN_STARTED is first, and once"
+        self.events.append(event)
+        stem, _, last = type_.rpartition("_")
+        if type_ in self.GROW:
+            self._grow(self.GROW[type_], event)
+        elif stem == "STEP":
+            self._pair("STEP", event["stepName"], opens=last == "STARTED")
+        elif stem in self.STARTS and last in {"START", "END"}:
+            self._pair(stem, event[self.STARTS[stem]], opens=last == "START")
+            if type_ == "TOOL_CALL_START":
+                self.calls[event["toolCallId"]] = event["toolCallName"]
+        elif type_ == "TOOL_CALL_RESULT":
+            self._result(event)
+        elif type_ == "RUN_FINISHED":
+            assert not self._open, f"still open at the end: {list(self._open)}"
+            self._same_run(event)
+
+    def _same_run(self, event: Mapping[str, Any]) -> None:
+        for name in ("threadId", "runId"):
+            assert event[name] == self.events[0][name]
+
+    def _pair(self, kind: str, key: str, *, opens: bool) -> None:
+        if opens:
+            assert (kind, key) not in self._open, f"{kind} {key} is open already"
+            self._open[kind, key] = None
+            if kind not in {"STEP", "REASONING"}:
+                assert key not in self.texts, f"{kind} {key} is not new"
+                self.texts[key] = ""
+        else:
+            assert (kind, key) in self._open, f"{kind} {key} is not open"
+            del self._open[kind, key]
+
+    def _grow(self, kind: str, event: Mapping[str, Any]) -> None:
+        key = event[self.STARTS[kind]]
+        assert (kind, key) in self._open, f"{kind} {key} is not open"
+        self.texts[key] += event["delta"]
+
+    def _result(self, event: dict[str, Any]) -> None:
+        call_id = event["toolCallId"]
+        assert ("TOOL_CALL", call_id) not in self._open, "a result comes after its call"
+        assert call_id not in self.results, "one result per call"
+        self.results[call_id] = event
+
+
+def said(text: str) -> dict[str, Any]:
+    """A message of the user."""
+    return {"id": f"m-{abs(hash(text))}", "role": "user", "content": text}
+
+
+def run_input(thread: str, run: str, *messages: Any, **more: Any) -> dict[str, Any]:
+    """As the official client writes it; strings are the user's messages."""
+    given = [said(each) if isinstance(each, str) else each for each in messages]
+    body = {"threadId": thread, "runId": run, "messages": given, "state": {}, **more}
+    RunAgentInput.model_validate(body)
+    return {"tools": [], "context": [], "forwardedProps": {}, "protocolVersion": "1.0", **body}
+
+
+def answer(interrupt: Mapping[str, Any], **payload: Any) -> dict[str, Any]:
+    """A resume entry."""
+    return {"interruptId": interrupt["id"], "status": "resolved", "payload": payload}
+
+
+class Stream:
+    """Bytes of a response, as events."""
+
+    def __init__(self) -> None:
+        self.rules = Rules()
+        self.comments = 0
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
+        for block in blocks:
+            if block.startswith(b":"):
+                self.comments += 1
+                continue
+            assert block.startswith(b"data: "), block
+            assert b"\n" not in block, "one line per event"
+            self.rules.feed(parsed(block.removeprefix(b"data: ").decode()))
+
+
+class Visit:
+    """One request to the application, and what came back so far."""
+
+    def __init__(
+        self,
+        app: LaneHandler,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        method: str = "POST",
+    ) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.stream = Stream()
+        self._body: bytes | None = body
+        self._left = asyncio.Event()
+        self._changed = asyncio.Condition()
+        sent = {"host": "127.0.0.1", "content-type": "application/json", **headers}
+        sent["content-length"] = str(len(body))
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "server": ("127.0.0.1", 80),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items()],
+        }
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+
+    @property
+    def rules(self) -> Rules:
+        return self.stream.rules
+
+    @property
+    def error(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.body)["error"]
+        return found
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        async with self._changed:
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+                self.headers = {k.decode().lower(): v.decode() for k, v in message["headers"]}
+            else:
+                self.body += message.get("body", b"")
+                if self.headers.get("content-type") == "text/event-stream":
+                    self.stream.feed(message.get("body", b""))
+            self._changed.notify_all()
+
+    async def until(self, holds: Callable[[Rules], bool]) -> Visit:
+        async with asyncio.timeout(10), self._changed:
+            await self._changed.wait_for(lambda: holds(self.rules))
+        return self
+
+    async def answered(self) -> Visit:
+        """Its status is there."""
+        async with asyncio.timeout(10), self._changed:
+            await self._changed.wait_for(lambda: self.status > 0)
+        return self
+
+    async def end(self) -> Visit:
+        async with asyncio.timeout(10):
+            await asyncio.shield(self.task)
+        return self
+
+    async def leave(self) -> None:
+        self._left.set()
+        await self.end()
+
+
+def all_rules(events: Iterable[dict[str, Any]]) -> Rules:
+    """Of events that are at hand."""
+    rules = Rules()
+    for event in events:
+        rules.feed(parsed(json.dumps(event)))
+    return rules
+
+
+Post = Callable[..., Visit]
+"""The fixture `post`."""
