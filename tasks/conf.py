@@ -112,6 +112,8 @@ class Conf:
     max_queued_per_user: int = 100
     max_tasks_per_minute: int = 1200
     """That one person may ask for over the API or the chat; 0 = no limit."""
+    max_deliveries_per_minute: int = 60
+    """That one webhook takes; 0 = no limit."""
     sign_in_tries: int = 5
     """Wrong passwords for one name from one address, then a pause."""
     sign_in_pause_seconds: int = 300

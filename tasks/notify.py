@@ -1,15 +1,12 @@
 """Sends the messages of `tasks.notices`: mail with a link, and a signed webhook. Lives with the server.
 
-The webhook is signed as Standard Webhooks describes: `webhook-id`, `webhook-timestamp`, and in
-`webhook-signature` `v1,` with the base64 of HMAC-SHA256 over `id.timestamp.body`. It says that
-something waits and where, and nothing of what is in files.
+The webhook is signed as Standard Webhooks describes (`tasks.signatures`). It says that something
+waits and where, and nothing of what is in files.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hmac
 import logging
 import smtplib
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +24,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agent.addresses import is_public, lookup
-from tasks import notices
+from tasks import notices, signatures
 from tasks.conf import conf
 from tasks.events import wire_time
 from tasks.models import Approval, Notice
@@ -197,9 +194,8 @@ def payload_of(notice: Notice) -> dict[str, Any]:
 def signature(key: bytes, message_id: str, body: bytes) -> dict[str, str]:
     """The headers of Standard Webhooks for a body of now."""
     moment = str(int(timezone.now().timestamp()))
-    signed = hmac.digest(key, f"{message_id}.{moment}.".encode() + body, "sha256")
     return {
         "webhook-id": message_id,
         "webhook-timestamp": moment,
-        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+        "webhook-signature": signatures.standard(key, message_id, moment, body),
     }

@@ -29,7 +29,7 @@ from cronsim import CronSim, CronSimError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from tasks import access, audit, service, wiring
+from tasks import audit, service, unattended, wiring
 from tasks.commands import TaskRequest
 from tasks.errors import Conflict, Invalid, ServiceError
 from tasks.models import Schedule, ScheduleTick, Session, Task
@@ -189,11 +189,11 @@ def _claim(schedule_id: UUID, now: datetime) -> None:
     try:
         following = parse(schedule.cron, schedule.time_zone).next(max(now, due))
     except Invalid as invalid:  # the time zone is gone from the system
-        _pause(schedule, invalid.message)
+        unattended.pause(schedule, invalid.message, next_due_at=None)
         return
-    reason = _why_not(schedule)
+    reason = unattended.why_not(schedule)
     if reason:
-        _pause(schedule, reason)
+        unattended.pause(schedule, reason, next_due_at=None)
         return
     Schedule.objects.filter(pk=schedule.pk).update(next_due_at=following)
     past = ScheduleTick.objects.filter(schedule=schedule, due_at__lt=now - TICKS_KEPT)
@@ -207,7 +207,7 @@ def _claim(schedule_id: UUID, now: datetime) -> None:
 
 def _claim_now(schedule_id: UUID, by: str) -> int:
     schedule = Schedule.objects.select_for_update().get(pk=schedule_id)
-    reason = _why_not(schedule)
+    reason = unattended.why_not(schedule)
     if reason:
         raise Conflict("schedule_paused", reason)
     audit.record(
@@ -220,34 +220,6 @@ def _claim_now(schedule_id: UUID, by: str) -> int:
         )
     )
     return ScheduleTick.objects.create(schedule=schedule, due_at=timezone.now(), manual=True).pk
-
-
-def _why_not(schedule: Schedule) -> str:
-    """Why its owner cannot have tasks made in their name; empty when they can."""
-    owner = schedule.owner
-    if not owner.is_active:
-        return f"Its owner {owner.get_username()} is not active."
-    usable = access.visible_workspaces(access.principal_of(owner), access.WRITERS)
-    if not usable.filter(pk=schedule.workspace_id).exists():
-        return f"Its owner {owner.get_username()} may not work in its workspace any more."
-    return ""
-
-
-def _pause(schedule: Schedule, reason: str) -> None:
-    Schedule.objects.filter(pk=schedule.pk).update(
-        enabled=False, paused_reason=reason, next_due_at=None
-    )
-    audit.record(
-        audit.Change(
-            action="schedule.paused",
-            object_type="schedule",
-            object_id=str(schedule.pk),
-            name=schedule.name,
-            before={"enabled": True},
-            after={"enabled": False},
-            note=reason,
-        )
-    )
 
 
 # ── carrying out ──────────────────────────────────────────────────────────────────────────────

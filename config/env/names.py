@@ -38,6 +38,7 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float]] = {
     "MAX_ACTIVE_RUNS": (int, 1),
     "MAX_QUEUED_PER_USER": (int, 1),
     "MAX_TASKS_PER_MINUTE": (int, 0),
+    "MAX_DELIVERIES_PER_MINUTE": (int, 0),
     "SIGN_IN_TRIES": (int, 1),
     "SIGN_IN_PAUSE_SECONDS": (int, 1),
     "DRAIN_SECONDS": (float, 0),

@@ -117,7 +117,7 @@ function sourceOf({ source, rule, rule_id: id }, rules) {
 }
 
 function awayWords(decision) {
-  return { allow: t("schedules: allowed"), ask: t("schedules: asks") }[decision] ?? t("schedules: blocked");
+  return { allow: t("schedules and webhooks: allowed"), ask: t("schedules and webhooks: asks") }[decision] ?? t("schedules and webhooks: blocked");
 }
 
 function demandsOf({ approvers, another_person: another, votes }) {
@@ -148,5 +148,5 @@ function capabilityWord(capability) {
 function modeWords({ mode, mode_of: of, unattended_mode: away }) {
   const what = { ask: t("A person decides about every effect."), deny: t("What would be asked is refused."), read_only: t("It reads, and nothing else.") }[mode] ?? mode;
   const who = { workspace: t("The workspace says so."), session: t("This session says so.") }[of] ?? t("The server says so.");
-  return sentences(what, who, away === mode ? "" : t("For schedules the mode is {mode}.", { mode: away }));
+  return sentences(what, who, away === mode ? "" : t("For schedules and webhooks the mode is {mode}.", { mode: away }));
 }

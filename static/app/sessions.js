@@ -116,7 +116,7 @@ function rowView(first, current) {
   const node = h("li", {}, link);
   function update(item) {
     const [symbol, kind] = MARKS[item.state] ?? MARKS.empty;
-    const where = [item.workspace_name, item.task?.trigger === "cron" ? t("schedule") : ""].filter(Boolean).join(" · ");
+    const where = [item.workspace_name, { cron: t("schedule"), webhook: t("webhook") }[item.task?.trigger]].filter(Boolean).join(" · ");
     const when = item.state === "running" ? wordOf(item.state) : day(item.updated_at);
     replace(
       link,

@@ -19,3 +19,4 @@ from tasks.admin import rules as rules
 from tasks.admin import schedules as schedules
 from tasks.admin import tasks as tasks
 from tasks.admin import usage as usage
+from tasks.admin import webhooks as webhooks

@@ -14,8 +14,6 @@ from django.db.models import Max, Min, Model, QuerySet
 from django.utils import timezone
 from django.utils.functional import cached_property
 
-from tasks.models import Task
-
 if TYPE_CHECKING:
     Rows = QuerySet[Any]
     Pages = Paginator[Any]
@@ -84,18 +82,6 @@ def _following(begin: date, kind: str) -> date:
         later = date.fromordinal(begin.toordinal() + 31)
         return later.replace(day=1)
     return date.fromordinal(begin.toordinal() + 1)
-
-
-class Entrances(admin.ChoicesFieldListFilter):
-    """By what created a task; offers the entrances that there are."""
-
-    def choices(self, changelist: Any) -> Iterator[Any]:
-        others = {each.label for each in Task.Trigger if each not in Task.ENTRANCES}
-        return (each for each in super().choices(changelist) if each["display"] not in others)
-
-
-def entrances() -> list[tuple[str, str]]:
-    return [(each.value, str(each.label)) for each in Task.ENTRANCES]
 
 
 class KnownValues(admin.AllValuesFieldListFilter):

@@ -12,7 +12,7 @@ from tasks.policy_in_force import policy_in_force
 SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
     "Modes in force": (
         ("mode", "for the chat page, the API and commands"),
-        ("unattended_mode", "for schedules"),
+        ("unattended_mode", "for schedules and webhooks"),
     ),
     "Approvals": (
         ("approval_ttl_seconds", "seconds until silence counts as no"),

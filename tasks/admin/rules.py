@@ -22,7 +22,6 @@ from tasks import explaining, rules, wiring
 from tasks.admin import words
 from tasks.admin.base import badge, link
 from tasks.admin.editing import AuditedAdmin
-from tasks.admin.lists import entrances
 from tasks.explaining import Question, Replayed, RuleSet
 from tasks.models import MODES, PolicyRule, Task, Workspace
 
@@ -107,7 +106,7 @@ class ExplainForm(forms.Form):
     arguments = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 3, "cols": 60}), initial='{"path": "notes.md"}'
     )
-    trigger = forms.ChoiceField(choices=entrances, initial=Task.Trigger.CHAT)
+    trigger = forms.ChoiceField(choices=Task.Trigger.choices, initial=Task.Trigger.CHAT)
     mode = forms.ChoiceField(choices=[("", "as the server says"), *MODES], required=False)
     draft = RuleChoice(
         PolicyRule.objects.filter(enabled=False),

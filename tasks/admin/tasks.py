@@ -24,7 +24,6 @@ from agent.text import cut
 from tasks import chain, events, evidence, exports
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge, by, link
-from tasks.admin.lists import Entrances
 from tasks.admin.timeline import KINDS, timeline
 from tasks.api.exports import attachment
 from tasks.models import Task
@@ -59,7 +58,7 @@ class TaskAdmin(EvidenceAdmin):
         "steps",
         "spent",
     ]
-    list_filter = ["status", ("trigger", Entrances), "workspace"]
+    list_filter = ["status", "trigger", "workspace"]
     list_select_related = ["created_by", "session__workspace"]
     search_fields = ["goal"]
     search_help_text = "Words of the goal, or a task's id."

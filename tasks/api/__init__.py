@@ -1,6 +1,6 @@
 """The JSON API: short operations that parse, authorise, call the service and answer.
 
-Every operation is behind `Identity`; every refusal has one shape (`errors`); `/api/openapi.json`
+Every operation is behind `Identity`, but webhooks, whose senders prove a secret; every refusal has one shape (`errors`); `/api/openapi.json`
 and `/api/docs` come from the same types that check the requests (`schemas`).
 """
 
@@ -25,6 +25,7 @@ from tasks.api import (
     tokens,
     undo,
     usage,
+    webhooks,
     workspaces,
 )
 from tasks.api.beside import Api
@@ -54,6 +55,7 @@ api.add_router("/workspaces", workspaces.router)
 api.add_router("/models", models.router)
 api.add_router("/usage", usage.router)
 api.add_router("/tokens", tokens.router)
+api.add_router("/webhooks", webhooks.router)
 api.add_router("", chat.router)
 
 

@@ -45,11 +45,12 @@ def who(request: HttpRequest) -> Principal:
     return cast(Principal, cast(Any, request).auth)
 
 
-def take_body(request: HttpRequest) -> None:
-    """Django bounds a body by the length that its header claims; a chunked one claims nothing."""
+def take_body(request: HttpRequest, most: int | None = None) -> None:
+    """Django bounds a body by the length that its header claims; a chunked one claims nothing.
+    Raises TooLarge for one of more than `most` bytes; None: as much as the settings say."""
     if request.method in access.SAFE_METHODS:
         return
-    limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE if most is None else most
     if int(request.META.get("CONTENT_LENGTH") or 0) > limit:
         raise too_large()
     body = request.read(limit + 1)

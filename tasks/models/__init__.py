@@ -14,6 +14,7 @@ from tasks.models.places import Member, Workspace
 from tasks.models.profiles import LearntQuirks, ModelProfile
 from tasks.models.schedules import Schedule, ScheduleTick
 from tasks.models.threads import AguiRun, AguiThread
+from tasks.models.webhooks import Webhook, WebhookDelivery
 from tasks.models.work import Artifact, ModelUsage, Session, Task, TaskEvent, Tombstone
 
 __all__ = [
@@ -38,5 +39,7 @@ __all__ = [
     "Task",
     "TaskEvent",
     "Tombstone",
+    "Webhook",
+    "WebhookDelivery",
     "Workspace",
 ]

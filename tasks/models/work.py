@@ -89,8 +89,6 @@ class Task(models.Model):
         CRON = "cron"
         COMMAND = "command"
 
-    ENTRANCES = (Trigger.CHAT, Trigger.API, Trigger.AGUI, Trigger.CRON, Trigger.COMMAND)
-    """What creates tasks today. The log's vocabulary has names for more."""
     TERMINAL = frozenset(
         {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BUDGET_EXCEEDED}
     )

@@ -110,6 +110,7 @@ def name_everything(site: Site, session: str) -> None:
         " Workspace.objects.create(owner=user, name=text, root='/nonexistent/' + str(number)),"
         " ApiToken.objects.create(user=user, name=text, prefix='ph_', digest=str(number)),"
         " Schedule.objects.create(owner=user, workspace=space, name=text, goal=text, cron='0 0 * * *', enabled=False, paused_reason=text),"
+        " Webhook.objects.create(owner=user, workspace=space, name=text, goal=text, enabled=False, paused_reason=text),"
         " ModelProfile.objects.create(name=text, base_url='http://127.0.0.1:9/v1', model=text))"
         " for number, text in enumerate(dict.fromkeys(map(clean, SHORT)))]"
     )
@@ -119,7 +120,16 @@ def name_everything(site: Site, session: str) -> None:
 def everywhere(site: Site, session: str) -> list[str]:
     task = site.api("GET", f"/api/tasks?session_id={session}")["items"][0]["id"]
     artifacts = site.api("GET", f"/api/tasks/{task}/artifacts")["items"]
-    kinds = ("task", "session", "workspace", "approval", "artifact", "schedule", "apitoken")
+    kinds = (
+        "task",
+        "session",
+        "workspace",
+        "approval",
+        "artifact",
+        "schedule",
+        "webhook",
+        "apitoken",
+    )
     lists = [f"/admin/tasks/{kind}/" for kind in (*kinds, "modelprofile", "auditentry")]
     return [
         *("/", "/inbox", "/settings", f"/c/{session}"),

@@ -15,6 +15,7 @@ from django.db import connection
 from django.db.models import Model
 from django.utils import timezone
 
+from tasks import webhooks
 from tasks.models import (
     Approval,
     Artifact,
@@ -26,6 +27,8 @@ from tasks.models import (
     Session,
     Task,
     TaskEvent,
+    Webhook,
+    WebhookDelivery,
 )
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
@@ -67,6 +70,10 @@ class Warehouse:
         self.schedule = Schedule.objects.create(
             owner=self.alice, workspace=self.desk, name="daily", goal="g", cron="0 7 * * *"
         )
+        self.webhook = Webhook.objects.create(
+            owner=self.alice, workspace=self.desk, name="issues", goal="g"
+        )
+        self.secret = webhooks.renew_secret(self.webhook, "alice")
         self.own = make_workspace(self.charlie, name="charlie's")
         self.task = self._few("completed")
         self._few("failed")
@@ -97,6 +104,8 @@ class Warehouse:
         multiply(entry, numbers, {"sequence": "n + 1000", **dated})
         tick = ScheduleTick(schedule=self.schedule, outcome="skipped")
         multiply(tick, numbers, {"due_at": moment, **dated})
+        recent = {"created_at": moment.replace("day", "second")}
+        multiply(WebhookDelivery(webhook=self.webhook, size=1, outcome="refused"), numbers, recent)
         analyse()
 
     def _tasks(self, words: dict[str, str]) -> None:

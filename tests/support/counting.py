@@ -68,7 +68,7 @@ def python_calls() -> Iterator[list[str]]:
         sys.setprofile(None)
 
 
-_LARGE = "tasks_(?:task|taskevent|session|approval|artifact|modelusage|auditentry|scheduletick)"
+_LARGE = "tasks_(?:task|taskevent|session|approval|artifact|modelusage|auditentry|scheduletick|webhookdelivery)"
 _EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN"}
 _SCAN = {
     "sqlite": re.compile(f"^SCAN {_LARGE}$"),

@@ -18,8 +18,9 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
+from tasks import webhooks
 from tasks.api import api
-from tasks.models import ApiToken, Approval, Artifact, PolicyRule, Session, Task
+from tasks.models import ApiToken, Approval, Artifact, PolicyRule, Session, Task, Webhook
 from tests.support.agui import run_input
 from tests.support.people import House, bearer, make_house
 from tests.support.routes import url_conf
@@ -60,8 +61,12 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("get", "/api/stream/{session_id}"): None,
     ("delete", "/api/tokens/{token_id}"): None,
     ("delete", "/api/rules/{rule_id}"): None,
+    ("post", "/api/webhooks/{webhook_id}"): {"text": "hello"},
 }
 """Every route with an id in its path, with a valid body."""
+
+BY_SECRET = "/api/webhooks/"
+"""Who proves no secret is nobody there, whoever they are: there is nothing to sign in for."""
 
 FIELDS: dict[tuple[str, str, str], Any] = {
     ("post", "/api/tasks", "session_id"): {"goal": "x", "session_id": "{session_id}"},
@@ -183,6 +188,7 @@ def theirs(house: House) -> dict[str, str]:
         "sequence": "1",
         "username": "bob",
         "rule_id": str(made_rule(house).pk),
+        "webhook_id": str(made_webhook(house).pk),
     }
 
 
@@ -190,6 +196,14 @@ def made_rule(house: House) -> PolicyRule:
     return PolicyRule.objects.create(
         scope="session", session=house.session, decision="allow", made_by=house.alice
     )
+
+
+def made_webhook(house: House) -> Webhook:
+    webhook = Webhook.objects.create(
+        owner=house.alice, workspace=house.workspace, name="w", goal="g"
+    )
+    webhooks.renew_secret(webhook, "alice")
+    return webhook
 
 
 def made_file(house: House) -> Artifact:
@@ -204,7 +218,8 @@ def made_file(house: House) -> Artifact:
 
 
 def unknown() -> dict[str, str]:
-    names = ("task_id", "session_id", "workspace_id", "approval_id", "artifact_id", "rule_id")
+    names = ["task_id", "session_id", "workspace_id", "approval_id", "artifact_id", "rule_id"]
+    names += ["webhook_id"]
     return {name: str(uuid4()) for name in names} | {
         "token_id": "999999",
         "sequence": "1",
@@ -283,7 +298,7 @@ def test_nobody_gets_nothing(house: House, theirs: dict[str, str]) -> None:
         body = ROUTES[method, path]
         found = ask(Client(), method, path, body, theirs)
         assert found == ask(Client(), method, path, body, unknown()), (method, path)
-        assert found[0] == 401, (method, path, found)
+        assert found[0] == (404 if path.startswith(BY_SECRET) else 401), (method, path, found)
     assert everything() == before
 
 

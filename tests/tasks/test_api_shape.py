@@ -311,6 +311,10 @@ def test_openapi_names_every_operation_with_its_refusals() -> None:
     )
     for path_, operations in schema["paths"].items():
         for method, operation in operations.items():
+            if path_.startswith("/api/webhooks/"):  # a secret of its own, in three ways
+                assert {"400", "404", "413", "429"} <= set(operation["responses"])
+                assert "security" not in operation
+                continue
             assert {"400", "401", "403"} <= set(operation["responses"]), (method, path_)
             assert operation["security"] == [{"Identity": []}], (method, path_)
 

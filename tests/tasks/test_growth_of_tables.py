@@ -30,10 +30,12 @@ from tasks import (
     schedules,
     standing,
     starting,
+    webhooks,
 )
 from tasks.admin import lists
 from tasks.commands import TaskRequest
-from tasks.models import Session, Task, TaskEvent
+from tasks.errors import NotFound
+from tasks.models import Session, Task, TaskEvent, WebhookDelivery
 from tests.support.bulk import Warehouse
 from tests.support.counting import Work, counted, scans
 from tests.support.people import bearer, principal
@@ -117,7 +119,7 @@ def admin_lists(house: Warehouse) -> list[Request]:
         for query in ("", *FILTERS.get(str(meta.model_name), ())):
             url = f"{path}?{query.format(**words)}" if query else path
             found.append((f"admin {meta.model_name}?{query}", partial(get, client, url)))
-    for row in (house.task, house.task.session, house.desk, house.schedule):
+    for row in (house.task, house.task.session, house.desk, house.schedule, house.webhook):
         url = reverse(f"admin:tasks_{row._meta.model_name}_change", args=[row.pk])
         found.append((f"admin page of a {row._meta.model_name}", partial(get, client, url)))
     return found
@@ -136,6 +138,11 @@ def commands_of(house: Warehouse) -> list[Request]:
     request = partial(TaskRequest, goal="Compare", owner_id=alice, trigger="api")
     waiting = partial(runner._look, 10, [uuid4()], [str(house.task.pk)], [])
 
+    sent = webhooks.Sent(headers={"authorization": f"Bearer {house.secret}"}, body=b"x")
+
+    def deliver() -> None:
+        webhooks._store(WebhookDelivery(webhook=house.webhook, size=1, outcome="refused"))
+
     def run() -> None:
         """A whole life, but for the model."""
         task_id = commands.create(request(workspace_id=house.desk.pk)).created.task_id
@@ -152,9 +159,17 @@ def commands_of(house: Warehouse) -> list[Request]:
         ("command: the watcher's look", lambda: waiting()),
         ("command: expire", approvals.expire_due),
         ("command: schedules", lambda: schedules.run_due(house.start)),
+        ("a webhook's sender", lambda: webhooks._admitted(str(house.webhook.pk), sent)),
+        ("a delivery that goes on", lambda: place_of(house)),
+        ("command: a delivery", deliver),
         ("what runs", lambda: access.open_tasks(principal(house.alice))),
         ("standing", lambda: standing.of_session(house.task.session)),
     ]
+
+
+def place_of(house: Warehouse) -> None:
+    with pytest.raises(NotFound):
+        webhooks._place(house.webhook, str(house.task.pk))
 
 
 def cost(request: Callable[[], object]) -> Work:

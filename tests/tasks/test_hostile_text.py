@@ -32,6 +32,7 @@ from tasks.models import (
     Session,
     Task,
     TaskEvent,
+    Webhook,
 )
 from tasks.render import plain, rendered_now
 from tasks.writer import writer
@@ -43,7 +44,7 @@ committed = pytest.mark.django_db(transaction=True)
 
 ALL = clean("\n\n".join(PAYLOADS))
 ADMIN = (
-    *("task", "session", "workspace", "approval", "artifact", "schedule", "apitoken"),
+    *("task", "session", "workspace", "approval", "artifact", "schedule", "webhook", "apitoken"),
     *("modelprofile", "auditentry", "policyrule"),
 )
 
@@ -105,6 +106,15 @@ def furnish(texts: Sequence[str], names: Sequence[str], whole: str, folder: Path
             paused_reason=text,
             enabled=False,
         )
+        webhook = Webhook.objects.create(
+            owner=alice,
+            workspace=spaces[0],
+            name=text,
+            goal=text,
+            paused_reason=text,
+            enabled=False,
+        )
+        webhook.deliveries.create(size=1, outcome="refused", reason=text, sender_id=text[:200])
         ModelProfile.objects.create(name=text, base_url="http://127.0.0.1:9/v1", model=text)
     writer.run_sync(lambda: events.append(task.pk, [*history(whole, names, task)]))
     return {"client": browser(alice), "task": task, "session": sessions[0], "workspace": spaces[0]}
@@ -134,7 +144,7 @@ def pages(house: dict[str, Any]) -> dict[str, str]:
     rows = {
         "task": house["task"], "session": house["session"], "workspace": house["workspace"],
         "approval": Approval.objects.first(), "artifact": Artifact.objects.first(),
-        "schedule": Schedule.objects.first(), "apitoken": ApiToken.objects.first(),
+        "schedule": Schedule.objects.first(), "webhook": Webhook.objects.first(), "apitoken": ApiToken.objects.first(),
         "modelprofile": ModelProfile.objects.first(),
     }  # fmt: skip
     paths = [
@@ -161,7 +171,7 @@ def test_hostile_text_adds_no_element_and_no_attribute(tmp_path: Path) -> None:
     names = list(dict.fromkeys(clean(name) for name in NAMES))[:45]  # a page of the admin has 50
     texts = [clean(text) for text in SHORT][: len(names)]
     hostile = pages(furnish(texts, names, ALL, tmp_path / "one"))
-    for table in (Approval, Artifact, ApiToken, Schedule, ModelProfile):
+    for table in (Approval, Artifact, ApiToken, Schedule, Webhook, ModelProfile):
         table._default_manager.all().delete()
     harmless_names = [f"name {number}" for number in range(len(names))]
     lines = "\n".join("x" for _ in ALL.splitlines())

@@ -20,9 +20,9 @@ from agent.providers import Model
 from agent.providers.scripted import ScriptedCall, ScriptedProvider, Turn
 from agent.tools import builtin_tools
 from config.env import MODES
-from tasks import access, approvals, events, wiring
+from tasks import access, approvals, events, webhooks, wiring
 from tasks.conf import conf
-from tasks.models import ApiToken, Approval, Task
+from tasks.models import ApiToken, Approval, Task, Webhook
 from tasks.writer import writer
 from tests.support.people import principal
 from tests.support.runs import House, make_house
@@ -57,6 +57,17 @@ def in_mode(settings: Any, mode: str) -> None:
     settings.PILOTHOUSE = replace(settings.PILOTHOUSE, mode=mode, unattended_mode=mode)
 
 
+async def entered(house: House, trigger: str, goal: str = "Compare", **more: Any) -> UUID:
+    """The task that comes of it, by its own entrance where that is another one than the service."""
+    if trigger != Task.Trigger.WEBHOOK:
+        return (await house.ask(goal, trigger=trigger, **more)).task_id
+    place = {"owner": house.alice, "workspace": house.workspace}
+    webhook = await Webhook.objects.acreate(**place, name=goal, goal=goal, **more)
+    secret = await sync_to_async(webhooks.renew_secret)(webhook, "alice")
+    sent = webhooks.Sent(headers={"authorization": f"Bearer {secret}"}, body=b"Please.")
+    return (await webhooks.receive(str(webhook.pk), sent)).task_id
+
+
 async def listed(house: House) -> set[UUID]:
     """The tasks with something in the owner's inbox."""
 
@@ -82,7 +93,7 @@ async def test_every_entrance_ends_or_is_in_the_inbox(
         models = OneScriptEach(Turn(calls=(call,)), Turn(text="Done."))
         async with house.runner(models=models) as runner:
             asked = {
-                trigger: (await house.ask(f"{kind} by {trigger}", trigger=trigger)).task_id
+                trigger: await entered(house, trigger, f"{kind} by {trigger}")
                 for trigger in Task.Trigger.values
             }
             # Answering a question changes nothing: it may be asked where only reading is allowed.
@@ -108,7 +119,7 @@ async def test_the_mode_is_in_the_log_and_a_request_only_tightens(
     house: House, trigger: str
 ) -> None:
     async with house.runner(models=OneScriptEach(Turn(calls=(WRITE,)), Turn(text="Done."))):
-        task_id = (await house.ask(trigger=trigger, mode="deny")).task_id
+        task_id = await entered(house, trigger, mode="deny")
         await house.until(task_id, "completed")
     started = [row for row in await house.log(task_id) if row.type == "task_started"]
     assert all('"mode":"deny"' in row.payload for row in started)

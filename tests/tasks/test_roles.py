@@ -21,7 +21,15 @@ from tests.support.agui import run_input
 from tests.support.people import House, bearer, make_approval, make_house
 from tests.support.routes import url_conf
 from tests.support.rows import make_session, make_task, make_user
-from tests.tasks.test_api_foreign import FIELDS, ROUTES, ask, documented, fill, made_file
+from tests.tasks.test_api_foreign import (
+    FIELDS,
+    ROUTES,
+    ask,
+    documented,
+    fill,
+    made_file,
+    made_webhook,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the writer has a connection of its own
 
@@ -34,6 +42,8 @@ DECIDE = frozenset({"alice", "dora"})
 OWN = frozenset({"alice"})
 PERSON = frozenset(ROLES)
 EVERYBODY = PERSON | {NOBODY}
+NO_ROLE: frozenset[str] = frozenset()
+"""For programs with a secret, whoever they come from: test_webhooks.py."""
 
 ALLOWED: dict[frozenset[str], str] = {
     SEE: """
@@ -70,6 +80,8 @@ ALLOWED: dict[frozenset[str], str] = {
         get /api/sessions/running  get /api/tasks  get /api/tokens  get /api/workspaces
         post /api/tokens  get /  get /inbox  get /settings
         post /agui  get /agui/capabilities""",
+    NO_ROLE: """
+        post /api/webhooks/{webhook_id}""",
     EVERYBODY: """
         get /healthz  get /readyz  get /api/openapi.json  get /api/docs
         get /sign-in  post /language""",
@@ -174,6 +186,7 @@ def fresh(house: House) -> dict[str, str]:
         "task_id": str(task.pk),
         "approval_id": str(approval.pk),
         "rule_id": str(rule.pk),
+        "webhook_id": str(made_webhook(house).pk),
         "artifact_id": str(made_file(replace(house, task=task)).pk),
         "workspace_id": str(house.workspace.pk),
         "username": "bob",

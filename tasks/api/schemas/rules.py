@@ -88,7 +88,7 @@ class ToolPolicyOut(BaseModel):
     rule_id: str | None
     reason: str
     unattended: str
-    """The decision for schedules."""
+    """The decision for schedules and webhooks."""
     approvers: str
     """The group whose members alone approve; empty: whoever may decide."""
     another_person: bool
@@ -121,7 +121,7 @@ class PolicyOut(BaseModel):
     mode_of: ModeSource
     """Who says so."""
     unattended_mode: str
-    """The mode for schedules."""
+    """The mode for schedules and webhooks."""
     tools: Sequence[ToolPolicyOut]
 
     @classmethod

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -20,6 +22,7 @@ from tasks.models import (
     Schedule,
     Session,
     Task,
+    Webhook,
     Workspace,
 )
 from tests.support.admin import append, committed, listing, signed_in, staff, text, url
@@ -142,6 +145,56 @@ def test_a_taken_name_is_refused_in_words(admin, house):
     assert "There is a workspace with this name already" in text(
         admin.post(url(house.workspace), values)
     )
+
+
+@committed
+def test_a_webhook_from_its_making_to_its_end(admin, house):
+    form = {"name": "issues", "owner": house.alice.pk, "workspace": house.workspace.pk}
+    form |= {"goal": "Sort it", "model_profile": "", "mode": "deny", "enabled": "on"}
+    shown = admin.post(reverse("admin:tasks_webhook_add"), form)
+    (first,) = re.findall(r"whsec_[\w+/=]+", text(shown))
+    assert "no-store" in shown["Cache-Control"]
+    webhook = Webhook.objects.get()
+    path = f"/api/webhooks/{webhook.pk}"
+    assert path in text(shown)
+    assert "whsec_" not in text(admin.get(url(webhook)))
+    (second,) = re.findall(r"whsec_[\w+/=]+", text(admin.post(url(webhook, "secret"))))
+    sent = [
+        Client().post(
+            path, b"x", content_type="text/plain", headers={"authorization": f"Bearer {key}"}
+        )
+        for key in (first, second)
+    ]
+    assert [answer.status_code for answer in sent] == [404, 202]
+    assert Task.objects.get(trigger="webhook").mode == "deny"
+    assert "Its log" in text(admin.get(url(webhook)))
+    assert "Queued" in text(admin.get(listing(Webhook)))
+    off = {name: value for name, value in form.items() if name != "enabled"}
+    admin.post(url(webhook), off)
+    assert Webhook.objects.filter(enabled=False).count() == 1
+    admin.post(reverse("admin:tasks_webhook_delete", args=[webhook.pk]), {"post": "yes"})
+    entries = AuditEntry.objects.filter(object_type="webhook").order_by("sequence")
+    assert [entry.action for entry in entries] == [
+        "webhook.made",
+        "webhook.secret_made",
+        "webhook.secret_made",
+        "webhook.changed",
+        "webhook.deleted",
+    ]
+    assert not any(key in entry.details for entry in entries for key in (first, second, "sealed:"))
+    assert Task.objects.filter(trigger="webhook").count() == 1
+
+
+def test_only_who_may_change_it_makes_a_new_secret(house):
+    webhook = Webhook.objects.create(
+        owner=house.alice, workspace=house.workspace, name="w", goal="g"
+    )
+    page = signed_in(staff("vic", "view_webhook"))
+    assert "New secret" not in text(page.get(url(webhook)))
+    assert "You may not change this webhook" in text(page.post(url(webhook, "secret"), follow=True))
+    assert page.get(url(webhook, "secret")).status_code == 405
+    webhook.refresh_from_db()
+    assert webhook.secret == ""
 
 
 def schedule_form(house: House, **more: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tasks.models import (
     Schedule,
     Session,
     Task,
+    Webhook,
     Workspace,
 )
 from tests.support.admin import DIFF, a_story, listing, text, url
@@ -69,7 +70,7 @@ def test_filters_offer_the_entrances_that_there_are(admin, house):
     for lists, parameter in (("task", "trigger"), ("approval", "task__trigger")):
         page = text(admin.get(reverse(f"admin:tasks_{lists}_changelist")))
         offered = re.findall(rf"[?&;]{parameter}__exact=(\w+)", page)
-        assert offered == ["chat", "api", "agui", "cron", "command"], lists
+        assert offered == Task.Trigger.values, lists
         here = f"{parameter}__exact={house.task.trigger}"
         away = f"{parameter}__exact=cron"
         rows = [
@@ -78,7 +79,7 @@ def test_filters_offer_the_entrances_that_there_are(admin, house):
         ]
         assert rows[0] > rows[1] == 0, lists
     explain = text(admin.get(reverse("admin:tasks_policyrule_explain")))
-    assert "Webhook" not in explain
+    assert '<option value="webhook">' in explain
 
 
 def test_the_audit_page_checks_its_own_chain(admin, house):
@@ -92,7 +93,7 @@ def test_the_audit_page_checks_its_own_chain(admin, house):
 
 
 HOSTILE = json.loads((Path(__file__).parents[1] / "data" / "hostile_texts.json").read_text())
-PLACES = [Task, Approval, Session, Artifact, Workspace, Schedule, ApiToken, AuditEntry]
+PLACES = [Task, Approval, Session, Artifact, Workspace, Schedule, Webhook, ApiToken, AuditEntry]
 ACTIVE = re.compile(
     r"<(script|iframe|svg/onload|math|style|form action=/api|details open ontoggle)\b[^>]*>"
 )
@@ -123,10 +124,14 @@ def written(word: str, folder: Path) -> list[Any]:
         name=word[:100], goal=word, owner=alice, workspace=workspace, paused_reason=word, cron="x"
     )
     schedule.ticks.create(due_at=timezone.now(), outcome="skipped", reason=word)
+    webhook = Webhook.objects.create(
+        name=word[:100], goal=word, owner=alice, workspace=workspace, paused_reason=word
+    )
+    webhook.deliveries.create(size=1, outcome="refused", reason=word, sender_id=word[:200])
     access.issue_token(alice, word[:100])
     audit.note(audit.Change(action=word[:64], by=word, object_type="x", name=word, note=word))
     token, entry = ApiToken.objects.get(user=alice), AuditEntry.objects.latest("sequence")
-    return [task, approval, session, workspace, schedule, artifact, token, entry]
+    return [task, approval, session, workspace, schedule, webhook, artifact, token, entry]
 
 
 def stays_text(page: str, word: str) -> None:
@@ -141,9 +146,10 @@ def stays_text(page: str, word: str) -> None:
 @pytest.mark.parametrize("word", HOSTILE)
 def test_nothing_that_people_or_models_write_becomes_markup(admin, word, tmp_path):
     rows = written(word, tmp_path)
-    task, _, _, _, schedule, *_ = rows
+    task, _, _, _, schedule, webhook, *_ = rows
     pages = [url(row) for row in rows]
     pages += [reverse("admin:tasks_schedule_delete", args=[schedule.pk])]
+    pages += [reverse("admin:tasks_webhook_delete", args=[webhook.pk])]
     pages += [reverse("admin:tasks_task_history", args=[task.pk])]
     for address in pages:
         stays_text(text(admin.get(address)), word)

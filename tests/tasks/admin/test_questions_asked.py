@@ -21,6 +21,7 @@ from tasks.models import (
     Schedule,
     Session,
     Task,
+    Webhook,
     Workspace,
 )
 from tests.support.admin import a_story, append, listing, text, url
@@ -48,6 +49,7 @@ def many(count: int) -> Task:
         Schedule.objects.create(
             name="s", owner=owner, workspace=workspace, cron="0 7 * * *", goal="g"
         )
+        Webhook.objects.create(name="w", owner=owner, workspace=workspace, goal="g")
         make_session(workspace)
         access.issue_token(owner, "t")
     a_story(tasks[0])
@@ -57,7 +59,7 @@ def many(count: int) -> Task:
     return tasks[0]
 
 
-LISTED = (Task, Approval, Session, Artifact, Workspace, Schedule, ApiToken, AuditEntry)
+LISTED = (*(Task, Approval, Session, Artifact, Workspace, Schedule, Webhook, ApiToken, AuditEntry),)
 
 
 def test_lists_ask_as_many_questions_for_many_rows_as_for_few(admin):
