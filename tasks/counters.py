@@ -50,6 +50,9 @@ local count = redis.call('INCR', KEYS[1])
 if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
 return count
 """
+_GIVE_BACK = """
+if tonumber(redis.call('GET', KEYS[1]) or '0') > 0 then redis.call('DECR', KEYS[1]) end
+"""
 
 
 class Counters(Protocol):
@@ -59,8 +62,11 @@ class Counters(Protocol):
         """One of `size` tokens, of which `refill` come back in a second. Seconds until there is one
         again; 0 when this one was had."""
 
-    def tally(self, name: str, seconds: float) -> None:
-        """One more; so long after the first of them all are forgotten."""
+    def tally(self, name: str, seconds: float) -> int:
+        """One more; how many there are with it. So long after the first of them all are forgotten."""
+
+    def give_back(self, name: str) -> None:
+        """One less: it was none after all."""
 
     def tallies(self, names: Sequence[str]) -> list[int]:
         """How many there are of each."""
@@ -90,7 +96,7 @@ class InMemory:
             _bound(self._buckets)
         return 0 if had else (1 - left) / refill
 
-    def tally(self, name: str, seconds: float) -> None:
+    def tally(self, name: str, seconds: float) -> int:
         with self._lock:
             now = self._clock()
             count, until = self._tallies.get(name, (0, 0.0))
@@ -99,6 +105,13 @@ class InMemory:
                 count, until = 0, now + seconds
             self._tallies[name] = (count + 1, until)
             _bound(self._tallies)
+        return count + 1
+
+    def give_back(self, name: str) -> None:
+        with self._lock:
+            count, until = self._tallies.get(name, (0, 0.0))
+            if count:
+                self._tallies[name] = (count - 1, until)
 
     def tallies(self, names: Sequence[str]) -> list[int]:
         with self._lock:
@@ -126,7 +139,8 @@ class InRedis:
             retry=Retry(NoBackoff(), 1),  # a connection that Redis closed meanwhile
         )
         self._trouble = redis.RedisError
-        self._draw, self._tally = map(self._redis.register_script, (_DRAW, _TALLY))
+        scripts = (_DRAW, _TALLY, _GIVE_BACK)
+        self._draw, self._tally, self._give_back = map(self._redis.register_script, scripts)
         self._prefix = prefix
         self._alone = InMemory()
         self._away_until = 0.0
@@ -137,11 +151,17 @@ class InRedis:
 
         return self._ask(shared, lambda: self._alone.draw(bucket, size, refill))
 
-    def tally(self, name: str, seconds: float) -> None:
-        def shared() -> None:
-            self._tally([self._key("tally", name)], [math.ceil(seconds * 1000)])
+    def tally(self, name: str, seconds: float) -> int:
+        def shared() -> int:
+            key, wait = self._key("tally", name), math.ceil(seconds * 1000)
+            return int(cast(int, self._tally([key], [wait])))
 
-        self._ask(shared, lambda: self._alone.tally(name, seconds))
+        return self._ask(shared, lambda: self._alone.tally(name, seconds))
+
+    def give_back(self, name: str) -> None:
+        self._ask(
+            lambda: self._give_back([self._key("tally", name)]), lambda: self._alone.give_back(name)
+        )
 
     def tallies(self, names: Sequence[str]) -> list[int]:
         def shared() -> list[int]:

@@ -34,7 +34,7 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if _tired(request):
+        if _tired(request) or not _counted(request):
             logger.warning(
                 "Signing in is paused for %s.", addresses.client_of(request) or "somebody"
             )
@@ -44,13 +44,10 @@ class SignIn(LoginView):
             return response
         return super().post(request, *args, **kwargs)
 
-    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        for key in _keys(self.request):
-            counters().tally(key, conf().sign_in_pause_seconds)
-        return super().form_invalid(form)
-
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        counters().forget(next(iter(_keys(self.request))))
+        name, address = _keys(self.request)
+        counters().forget(name)
+        counters().give_back(address)
         return super().form_valid(form)
 
 
@@ -65,6 +62,18 @@ def _tired(request: HttpRequest) -> bool:
     keys = _keys(request)
     failures = counters().tallies(list(keys))
     return any(count >= most for count, most in zip(failures, keys.values(), strict=True))
+
+
+def _counted(request: HttpRequest) -> bool:
+    """Counts the try before the password is looked at: of many at once no more get through than of
+    one after the other. What was right is given back; False, and nothing counted: it is too many."""
+    keys, pause = _keys(request), conf().sign_in_pause_seconds
+    counts = [counters().tally(key, pause) for key in keys]
+    if all(count <= most for count, most in zip(counts, keys.values(), strict=True)):
+        return True
+    for key in keys:
+        counters().give_back(key)
+    return False
 
 
 def _keys(request: HttpRequest) -> dict[str, int]:

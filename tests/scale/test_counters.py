@@ -39,6 +39,10 @@ async def test_both_kinds_count_alike(some: Counters) -> None:
     for _ in range(3):
         some.tally("alice", 1000)
     some.tally("gone", 0)
+    some.tally("back", 1000)
+    for _ in range(3):
+        some.give_back("back")
+    assert some.tally("back", 1000) == 1
     some.tally("soon", 0.05)
     assert some.tallies(["alice", "bob", "gone"]) == [3, 0, 0]
     await happened(lambda: some.tallies(["soon"]) == [0])

@@ -25,6 +25,11 @@ def test_a_tally_is_forgotten_so_long_after_its_first(clock):
     clock.now += 59
     memory.tally("alice", 60)
     assert memory.tallies(["alice", "bob"]) == [2, 0]
+    for _ in range(3):
+        memory.give_back("alice")
+        memory.give_back("bob")
+    assert memory.tallies(["alice", "bob"]) == [0, 0]
+    assert [memory.tally("alice", 60) for _ in range(2)] == [1, 2]
     clock.now += 1
     assert memory.tallies(["alice"]) == [0]
     memory.tally("alice", 60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from dataclasses import replace
 from html.parser import HTMLParser
 from ipaddress import ip_network
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
+from django.db import connections
 from django.test import Client
 from django.utils import translation
 from pytest_django import Settings
@@ -20,6 +22,7 @@ from pytest_django import Settings
 from config.env import ROOT
 from tasks import words
 from tasks.conf import conf
+from tests.support import guessing
 from tests.support.people import House, make_house
 from tests.support.rows import make_session, make_user
 from tests.support.words import in_python, in_scripts, in_templates, said
@@ -328,6 +331,43 @@ def test_a_name_in_other_letters_is_the_same_name(member: User, settings: Any) -
 def test_a_count_that_runs_out_at_that_moment_is_no_error(member: User, settings: Any) -> None:
     settings.PILOTHOUSE = replace(settings.PILOTHOUSE, sign_in_pause_seconds=0)
     assert [sign_in(Client(), "wrong").status_code for _ in range(7)] == [200] * 7
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_guesses_at_once_no_more_are_looked_at_than_one_after_the_other(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, sign_in_tries=2)
+    settings.AUTHENTICATION_BACKENDS = ["tests.support.guessing.SlowBackend"]
+    crowd = guessing.Crowd(8)
+    monkeypatch.setattr(guessing, "crowd", crowd)
+    answers: list[int] = []
+
+    def guess() -> None:
+        answers.append(sign_in(Client(), "wrong").status_code)
+        if answers[-1] == 429:
+            crowd.arrive()
+        connections.close_all()  # this thread's own
+
+    threads = [threading.Thread(target=guess) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [200] * 2 + [429] * 6
+    assert crowd.looked_at == 2
+
+
+def test_who_was_turned_away_and_who_was_right_count_for_nobody(
+    member: User, settings: Any
+) -> None:
+    """Else whoever keeps trying one name would close the door for all names of the address."""
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, sign_in_tries=1)
+    assert [sign_in(Client()).status_code for _ in range(12)] == [302] * 12
+    assert sign_in(Client(), "wrong").status_code == 200
+    assert [sign_in(Client()).status_code for _ in range(12)] == [429] * 12
+    answer = Client().post("/sign-in", {"username": "bob", "password": "wrong"})
+    assert answer.status_code == 200
 
 
 def test_whoever_guesses_elsewhere_locks_nobody_out(member: User, settings: Any) -> None:
