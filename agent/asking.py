@@ -47,7 +47,7 @@ from agent.room import Room
 from agent.text import cut
 from agent.toolbox import Toolbox
 from agent.transcript import ABOUT_A_LIMIT, Transcript
-from agent.waits import Waits
+from agent.waits import Limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,40 +149,35 @@ class ModelDesk:
         self, step: int, system: str
     ) -> AsyncGenerator[Delta | Reply | ProviderError, None]:
         """Deltas, then the reply or how it failed."""
-        reply: Reply | None = None
+        request = self._request(step, system)
+        now, limit = asyncio.get_running_loop().time, Limit(self._deadline)
+        self._on_ask()
         try:
-            async with aclosing(self._stream(step, system)) as stream:
-                async for item in stream:
-                    if isinstance(item, Reply):
-                        reply = item
-                    else:
-                        yield item
-            if reply is None:
-                raise ProviderIncomplete(
-                    "The model's reply had no end.", code="provider_incomplete"
-                )
+            async with aclosing(self._model.provider.stream(request)) as stream:
+                item: Delta | Reply | None = None
+                while not isinstance(item, Reply):
+                    with limit:
+                        item = await anext(stream, None)
+                    if now() >= self._deadline:  # it came without a wait, but too late
+                        raise TimeoutError
+                    if item is None:
+                        raise ProviderIncomplete(
+                            "The model's reply had no end.", code="provider_incomplete"
+                        )
+                    yield item
         except ProviderError as error:
             yield error
-        else:
-            yield reply
 
-    async def _stream(self, step: int, system: str) -> AsyncGenerator[Delta | Reply, None]:
+    def _request(self, step: int, system: str) -> ModelRequest:
         history = fit(self._transcript.messages(), self._room.budget(self._model, system))
         self._room.sending(system, history)
-        request = ModelRequest(
+        return ModelRequest(
             system=system,
             messages=history,
             tools=self._toolbox.definitions,
             step=step,
             new_block_id=_new_id,
         )
-        self._on_ask()
-        async with aclosing(self._model.provider.stream(request)) as stream, Waits() as waits:
-            while True:
-                try:
-                    yield await waits.on(anext(stream), self._deadline)
-                except StopAsyncIteration:
-                    return
 
     # ── room ─────────────────────────────────────────────────────────────────────────────────
 

@@ -100,6 +100,8 @@ def gauges(limits: Limits, spent: Spent) -> list[Gauge]:
 
 
 def with_grants(found: Iterable[Gauge], granted: dict[tuple[str, str], float]) -> list[Gauge]:
+    if not granted:
+        return list(found)
     return [replace(each, granted=granted.get((each.scope, each.which), 0)) for each in found]
 
 

@@ -13,7 +13,9 @@ approval and a recovery after a crash take the same path:
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from agent.judging import Judge
 from agent.policy import REPLY_SCOPES, Decision
 from agent.toolbox import Preview, Toolbox, arguments_digest
 from agent.transcript import REPEATED, Call, Transcript
+from agent.waits import Limit
 
 BEFORE_AN_ASK = (
     "\n\n[An earlier call of this reply waits for a person and has not run: "
@@ -76,6 +79,25 @@ class Go:
     how: Run
     note: str = ""
     """Added to its result."""
+
+
+class Inbox:
+    """What comes of calls that run side by side, for one reader."""
+
+    def __init__(self) -> None:
+        self._items: deque[ToolProgress | asyncio.Task[ToolCallFinished]] = deque()
+        self._bell: asyncio.Future[None] | None = None
+
+    def put(self, item: ToolProgress | asyncio.Task[ToolCallFinished]) -> None:
+        self._items.append(item)
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    async def get(self) -> ToolProgress | asyncio.Task[ToolCallFinished]:
+        if not self._items:
+            self._bell = asyncio.get_running_loop().create_future()
+            await self._bell
+        return self._items.popleft()
 
 
 class CallDesk:
@@ -171,7 +193,8 @@ class CallDesk:
         decision = await self._judge.decide(call.asked.name, arguments)
         if decision.decision == "deny":
             return Settle(ok=False, content=_denied(decision.reason))
-        if self._repeat_limit and self._transcript.repeats(call) >= self._repeat_limit:
+        most = self._repeat_limit
+        if most and self._transcript.repeats(call, most) == most:
             reason = f"The same call gave the same result {self._repeat_limit} times in a row."
             return await self._question(call, "limit", reason, decision)
         if decision.uses and decision.decision == "allow" and runs_now:
@@ -252,19 +275,21 @@ class CallDesk:
         With no time left nothing is begun. An effect that was begun may come to its end, within
         its tool's own time: cut off by the task's limit, its outcome would be unknown.
         """
-        if batch and asyncio.get_running_loop().time() >= self._deadline:
+        if not batch:
+            return
+        if asyncio.get_running_loop().time() >= self._deadline:
             raise TimeoutError
         cut_off = all(read_only(go.call.capability) for go in batch)
         for go in batch:
             yield ToolCallStarted(step=go.call.step, tool_call_id=go.call.asked.tool_call_id)
-        inbox: asyncio.Queue[ToolProgress | asyncio.Task[ToolCallFinished]] = asyncio.Queue()
+        inbox, limit = Inbox(), Limit(self._deadline if cut_off else math.inf)
         running = [asyncio.create_task(self._run_one(go, inbox)) for go in batch]
         for task in running:
-            task.add_done_callback(inbox.put_nowait)
+            task.add_done_callback(inbox.put)
         left = len(running)
         try:
             while left:
-                async with asyncio.timeout_at(self._deadline if cut_off else None):
+                with limit:
                     item = await inbox.get()
                 if isinstance(item, asyncio.Task):
                     left -= 1
@@ -277,7 +302,7 @@ class CallDesk:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
 
-    async def _run_one(self, go: Go, inbox: asyncio.Queue[Any]) -> ToolCallFinished:
+    async def _run_one(self, go: Go, inbox: Inbox) -> ToolCallFinished:
         loop = asyncio.get_running_loop()
         call = go.call
 
@@ -288,7 +313,7 @@ class CallDesk:
                 done=msgspec.UNSET if done is None else done,
                 total=msgspec.UNSET if total is None else total,
             )
-            loop.call_soon_threadsafe(inbox.put_nowait, event)
+            loop.call_soon_threadsafe(inbox.put, event)
 
         context = self._judge.context(
             call.asked.name,
@@ -310,8 +335,9 @@ class CallDesk:
         return _finished(call, result.ok, content, result.details, took)
 
     def _is_repeat(self, call: Call, content: str) -> bool:
-        enough = self._transcript.repeats(call) >= REPEATS_NOTED - 1
-        return enough and self._transcript.repeated_result(call) == content
+        enough = REPEATS_NOTED - 1
+        same = self._transcript.repeated_result(call) == content
+        return same and self._transcript.repeats(call, enough) == enough
 
 
 def _settled(call: Call) -> Settle | None:

@@ -48,7 +48,9 @@ class Judge:
     async def refresh(self) -> None:
         """A rule that was made or revoked meanwhile counts from here on."""
         if self.read_rules is not None:
-            self.policy = replace(self.policy, rules=await self.read_rules())
+            rules = await self.read_rules()
+            if rules is not self.policy.rules:
+                self.policy = replace(self.policy, rules=rules)
 
     async def decide(self, tool: str, arguments: dict[str, Any] | None) -> Decision:
         """What policy says about a call; None for arguments that are not an object."""
@@ -59,7 +61,8 @@ class Judge:
         except (PathRefused, ToolFailed) as refusal:
             rule = "guard: refused"
             return Decision(decision="deny", rule=rule, reason=str(refusal), chain=(rule,))
-        return replace(self.policy.decide(subject), paths=subject.paths)
+        decision = self.policy.decide(subject)
+        return replace(decision, paths=subject.paths) if subject.paths else decision
 
     async def settle(self, tool: str, arguments: dict[str, Any]) -> Decision:
         """The same for a call that runs at once if it is allowed: takes a use of each rule that

@@ -99,29 +99,29 @@ class Loop:
         """The events of this run; each stored one is part of the transcript once the consumer
         asks for the next."""
         try:
-            async with aclosing(self._within_time()) as events:
+            async with aclosing(self._steps()) as events:
                 async for event in events:
                     yield event
-                    if not isinstance(event, LIVE):
-                        self.transcript.apply(event)
-                    elif not isinstance(event, ToolProgress):
-                        self.transcript.watch(event)
+                    self._learn(event)
+                    if isinstance(event, TaskFailed):
+                        return
+        except TimeoutError:
+            for last in self._out_of_time():
+                yield last
+                self._learn(last)
         finally:
             self._begun()
+
+    def _learn(self, event: AgentEvent) -> None:
+        if not isinstance(event, LIVE):
+            self.transcript.apply(event)
+        elif not isinstance(event, ToolProgress):
+            self.transcript.watch(event)
 
     def _begun(self) -> None:
         on_begun, self.on_begun = self.on_begun, None
         if on_begun is not None:
             on_begun()
-
-    async def _within_time(self) -> AsyncGenerator[AgentEvent, None]:
-        try:
-            async with aclosing(self._steps()) as events:
-                async for event in events:
-                    yield event
-        except TimeoutError:
-            for event in self._out_of_time():
-                yield event
 
     def _out_of_time(self) -> Iterator[StoredEvent]:
         """Text that was under way is the last word of an end; before a question it is dropped,
@@ -136,47 +136,31 @@ class Loop:
 
     async def _steps(self) -> AsyncGenerator[AgentEvent, None]:
         """First what an earlier run left open, then one model call after another."""
-        if self.transcript.limit_refused is not None:
-            yield refused(self.transcript.limit_refused)
-            return
         for _ in range(self._most_steps + 1):
-            async with aclosing(self._act()) as events:
-                async for event in events:
-                    yield event
             if self.transcript.open_calls:
-                return
+                self._begun()
+                async with aclosing(self._call_desk.act()) as events:
+                    async for event in events:
+                        yield event
+                if self.transcript.open_calls:
+                    return
             answer = self._answer()
             if answer is not None:
                 yield AgentCompleted(final_answer=answer)
                 if not self.transcript.unanswered:
                     return
             found = await self._gauges()
-            over = next((gauge for gauge in found if gauge.used_up), None)
-            if over is not None:
-                yield self._stop_at(over)
+            reached = self._limit_reached(found)
+            if reached is not None:
+                yield reached
                 return
-            async with aclosing(self._ask(found)) as events:
+            step = self.transcript.spent.steps + 1
+            for warning in warnings(found, self.transcript.warned, step):
+                yield warning
+            async with aclosing(self._model_desk.ask(step)) as events:
                 async for event in events:
                     yield event
-                    if isinstance(event, TaskFailed):
-                        return
         raise AssertionError("the limit of steps bounds this loop")
-
-    async def _ask(self, found: list[Gauge]) -> AsyncGenerator[AgentEvent, None]:
-        step = self.transcript.spent.steps + 1
-        for warning in warnings(found, self.transcript.warned, step):
-            yield warning
-        async with aclosing(self._model_desk.ask(step)) as events:
-            async for event in events:
-                yield event
-
-    async def _act(self) -> AsyncGenerator[AgentEvent, None]:
-        if not self.transcript.open_calls:
-            return
-        self._begun()
-        async with aclosing(self._call_desk.act()) as events:
-            async for event in events:
-                yield event
 
     def _answer(self) -> str | None:
         """The final answer, when the newest reply is one and nobody has spoken since."""
@@ -195,6 +179,13 @@ class Loop:
     async def _gauges(self) -> list[Gauge]:
         outer = [] if self.outer is None else await self.outer()
         return [*self._own_gauges(), *with_grants(outer, self.transcript.granted)]
+
+    def _limit_reached(self, found: list[Gauge]) -> StoredEvent | None:
+        """The end or the question where a limit leaves no room for another model call."""
+        if self.transcript.limit_refused is not None:
+            return refused(self.transcript.limit_refused)
+        over = next((gauge for gauge in found if gauge.used_up), None)
+        return None if over is None else self._stop_at(over)
 
     def _may_ask(self, gauge: Gauge) -> bool:
         return self.budget_asks and gauge.scope in ASKABLE and self.judge.mode == "ask"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from agent.paths import always_asks
@@ -137,7 +138,7 @@ class Policy:
         return replace(self, rules=[rule for rule in self.rules if rule.id != rule_id])
 
     def _decide(self, subject: Subject) -> Decision:
-        default = _default(subject)
+        default = _default(subject.capability, subject.tool)
         if default.decision == "deny":
             return default
         if self.mode == "read_only" and default.decision == "ask":
@@ -294,9 +295,9 @@ def standing(subject: Subject) -> Standing | None:
 # ── defaults ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _default(subject: Subject) -> Decision:
+@lru_cache(maxsize=256)
+def _default(capability: str, tool: str) -> Decision:
     """By the last segment of a capability, `resource:action`."""
-    capability, tool = subject.capability, subject.tool
     if not capability:
         rule = "default: no capability is denied"
         return _plain("deny", rule, f"{tool} does not declare what it needs.")

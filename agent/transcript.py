@@ -8,7 +8,8 @@ one result, right after the message that asked for it, in the order of the calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -313,12 +314,13 @@ class Transcript:
             and other.key == call.key
         )
 
-    def repeats(self, call: Call) -> int:
-        """How many finished calls right before `call` were the same with the same result."""
-        earlier = self._finished_before(call)
+    def repeats(self, call: Call, most: int) -> int:
+        """How many finished calls right before `call` were the same with the same result; counted
+        up to `most`."""
+        key, result = call.key, self.repeated_result(call)
         count = 0
-        for other in reversed(earlier):
-            if other.key != call.key or other.outcome != earlier[-1].outcome:
+        for other in islice(self._finished_before(call), most):
+            if other.key != key or other.outcome != result:
                 break
             count += 1
             if other.answer is not None and other.answer.kind == "limit":
@@ -327,13 +329,14 @@ class Transcript:
 
     def repeated_result(self, call: Call) -> str | None:
         """What the calls that `repeats` counts brought; None when there is none."""
-        earlier = self._finished_before(call)
-        return earlier[-1].outcome if earlier else None
+        last = next(self._finished_before(call), None)
+        return None if last is None else last.outcome
 
-    def _finished_before(self, call: Call) -> list[Call]:
-        return [
-            other for other in self.current_calls if other.result is not None and other is not call
-        ]
+    def _finished_before(self, call: Call) -> Iterator[Call]:
+        """The newest first."""
+        for other in reversed(self.current_calls):
+            if other.result is not None and other is not call:
+                yield other
 
     # ── endings ──────────────────────────────────────────────────────────────────────────────
 

@@ -1,14 +1,17 @@
-"""Many short waits of one task: each with a limit, and none that starves the event loop. Pure asyncio.
+"""Many short waits, each with a limit, and none that starves the event loop. Pure asyncio.
 
 `asyncio.timeout()` sets up a timer and takes it down again for each wait, which costs more than a
-word of text does. Here one timer stays up; when it goes off it looks whether somebody has really
-waited too long. And what is there already comes without a wait: timeouts and cancellation would
-never reach whoever reads it, so that now and then a turn of the loop is waited for instead.
+word of text does. Here all waits of an event loop have one timer, set for the nearest limit that
+was ever asked for; when it goes off it looks who has really waited too long. And what is there
+already comes without a wait: timeouts and cancellation would never reach whoever reads it, so that
+now and then a turn of the loop is waited for instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from collections.abc import Awaitable
 from types import TracebackType
 from typing import Self, TypeVar
@@ -21,35 +24,109 @@ _WAITED_SECONDS = 0.001
 T = TypeVar("T")
 
 
-class Waits:
-    """`async with Waits() as waits`, then `await waits.on(…)`, one at a time, in one task."""
+class Limit:
+    """`with Limit(until):` around a wait raises TimeoutError at `until`, a time of the loop's clock,
+    like `asyncio.timeout_at`; never at `math.inf`. May be entered again and again, by the task that
+    made it."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._until = 0.0
-        self._waiter: asyncio.Task[object] | None = None
-        self._struck = False
-        self._breathe_at = self._loop.time() + BREATH_SECONDS
+    __slots__ = ("_cancelled", "_clock", "_task", "struck", "until")
 
-    async def __aenter__(self) -> Self:
+    def __init__(self, until: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task: asyncio.Task[object] = task
+        self._clock = _clock()
+        self._cancelled = 0
+        self.until = until
+        self.struck = False
+        """Whether the limit was reached in the newest block."""
+
+    def __enter__(self) -> Self:
+        self._cancelled = self._task.cancelling()
+        self.struck = False
+        self._clock.begin(self)
         return self
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._clock.waiting.discard(self)
+        # Like asyncio.timeout(): a cancellation that somebody else wanted, too, goes on.
+        alone = self.struck and self._task.uncancel() <= self._cancelled
+        if alone and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def strike(self) -> None:
+        self.struck = True
+        self._task.cancel()
+
+
+class _Clock:
+    """The one timer of an event loop's limits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waiting: set[Limit] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._when = math.inf
+        """When it goes off."""
+
+    def begin(self, limit: Limit) -> None:
+        self.waiting.add(limit)
+        if limit.until < self._when:
+            self._set(limit.until)
+
+    def _set(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer, self._when = self.loop.call_at(when, self._strike), when
+
+    def _strike(self) -> None:
+        self._timer, self._when = None, math.inf
+        now = self.loop.time()
+        for limit in [each for each in self.waiting if each.until <= now]:
+            self.waiting.discard(limit)
+            limit.strike()
+        nearest = min((limit.until for limit in self.waiting), default=math.inf)
+        if nearest < math.inf:
+            self._set(nearest)
+
+
+class _Here(threading.local):
+    """An event loop runs in one thread, one at a time."""
+
+    clock: _Clock | None = None
+
+
+_here = _Here()
+
+
+def _clock() -> _Clock:
+    loop = asyncio.get_running_loop()
+    clock = _here.clock
+    if clock is None or clock.loop is not loop:
+        clock = _here.clock = _Clock(loop)
+    return clock
+
+
+class Waits:
+    """`await waits.on(…)`, one at a time, in one task: never without a turn of the loop for long."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limit = Limit(0.0)
+        self._breathe_at = self._loop.time() + BREATH_SECONDS
 
     async def on(self, wanted: Awaitable[T], until: float) -> T:
         """What `wanted` gives. Raises TimeoutError at `until`, a time of the loop's clock, also when
         it came without a wait but later than that."""
         began = self._loop.time()
-        found = await self._limited(wanted, until)
+        self._limit.until = until
+        with self._limit:
+            found = await wanted
         now = self._loop.time()
         if now - began >= _WAITED_SECONDS:
             self._breathe_at = now + BREATH_SECONDS
@@ -60,37 +137,3 @@ class Waits:
         if now >= until:
             raise TimeoutError
         return found
-
-    async def _limited(self, wanted: Awaitable[T], until: float) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        cancelled = task.cancelling()
-        self._until, self._waiter, self._struck = until, task, False
-        if self._timer is None or until < self._timer.when():
-            self._set(until)
-        try:
-            return await wanted
-        except asyncio.CancelledError as error:
-            # Like asyncio.timeout(): a cancellation that somebody else wanted, too, goes on.
-            if self._struck and task.cancelling() - 1 <= cancelled:
-                raise TimeoutError from error
-            raise
-        finally:
-            self._waiter = None
-            if self._struck:
-                task.uncancel()
-
-    def _set(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._strike)
-
-    def _strike(self) -> None:
-        self._timer = None
-        if self._waiter is None:
-            return  # the next wait sets it anew
-        if self._loop.time() < self._until:
-            self._set(self._until)
-        else:
-            self._struck = True
-            self._waiter.cancel()

@@ -12,8 +12,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from agent.errors import ProviderError
@@ -34,7 +33,7 @@ from agent.providers.transport import (
     transport_failure,
 )
 from agent.providers.wire import Bodies, request_body
-from agent.waits import Waits
+from agent.waits import Limit, Waits
 
 MAX_ERROR_BYTES = 64 * 1024
 ERROR_BODY_SECONDS = 10.0
@@ -86,54 +85,53 @@ class OpenAIProvider:
         """Ask once; see `agent.providers.Provider`."""
         quirks = self.quirks.evolve(stream=self.quirks.stream and self._stream)
         content = self._bodies.encoded(request, quirks)
+        assembler = self._assembler(request, len(content))
+        reader = BodyReader(assembler)
         try:
-            async with aclosing(self._attempt(request, content)) as items:
-                async for item in items:
-                    yield item
-        except ProviderError as error:
-            raise self._told(error, quirks, request) from None
-
-    async def _attempt(
-        self, request: ModelRequest, content: bytes
-    ) -> AsyncGenerator[Delta | Reply, None]:
-        assembler = Assembler(
-            request.step,
-            request.new_block_id,
-            input_chars=len(content),
-            think_open=self.quirks.think_open,
-            scrub=self._scrub,
-            tools=frozenset([tool.name for tool in request.tools]),
-        )
-        async with self._answer(content) as answer:
-            if not 200 <= answer.status < 300:
-                raise await self._refusal(answer)
-            reader = BodyReader(assembler)
-            async with aclosing(self._reads(answer, assembler)) as reads:
-                async for read in reads:
+            answer = await self._answer(content)
+            try:
+                patience, waits = Patience(self._first_byte_seconds), Waits()
+                while read := await self._read(answer, assembler, patience, waits):
                     for delta in reader.feed(read):
                         yield delta
+            finally:
+                answer.close()
             for delta in reader.close():
                 yield delta
             rest, reply = assembler.finish()
-            if assembler.ended_unopened:
-                self.quirks.think_open = True
+        except ProviderError as error:
+            raise self._told(error, quirks, request) from None
+        if assembler.ended_unopened:
+            self.quirks.think_open = True
         for delta in rest:
             yield delta
         yield reply
 
+    def _assembler(self, request: ModelRequest, sent: int) -> Assembler:
+        return Assembler(
+            request.step,
+            request.new_block_id,
+            input_chars=sent,
+            think_open=self.quirks.think_open,
+            scrub=self._scrub,
+            tools=frozenset([tool.name for tool in request.tools]),
+        )
+
     # ── the connection ────────────────────────────────────────────────────────────────────────
 
-    @asynccontextmanager
-    async def _answer(self, content: bytes) -> AsyncIterator[Answer]:
-        """The answer, its body not read yet; closed at the end whatever happens."""
+    async def _answer(self, content: bytes) -> Answer:
+        """One that is no refusal, its body not read yet; to be closed by the caller."""
+        now = asyncio.get_running_loop().time()
         try:
             url, headers = endpoint(self._base_url), self._headers()
-            async with asyncio.timeout(self._first_byte_seconds):
+            with Limit(now + self._first_byte_seconds):
                 answer = await self._client.post(url, content, headers, self._connect_seconds)
         except FAILURES as error:
             raise transport_failure(error, self._base_url, self._first_byte_seconds) from None
+        if 200 <= answer.status < 300:
+            return answer
         try:
-            yield answer
+            raise await self._refusal(answer)
         finally:
             answer.close()
 
@@ -152,23 +150,22 @@ class OpenAIProvider:
             headers["authorization"] = basic
         return headers
 
-    async def _reads(self, answer: Answer, assembler: Assembler) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Silence is an error, unless the reply may end here."""
-        patience = Patience(self._first_byte_seconds, asyncio.get_running_loop().time)
-        async with Waits() as waits:
-            while until := patience.until(assembler):
-                try:
-                    read = await waits.on(answer.read(), until)
-                except FAILURES as error:
-                    if assembler.ended:
-                        return
-                    raise transport_failure(
-                        error, self._base_url, patience.seconds, reading=True
-                    ) from None
-                if not read:
-                    return
-                patience.seconds = self._idle_seconds
-                yield read
+    async def _read(
+        self, answer: Answer, assembler: Assembler, patience: Patience, waits: Waits
+    ) -> bytes:
+        """The body as it arrives, empty at its end. Silence is an error, unless the reply may end
+        here."""
+        until = patience.until(assembler)
+        if until is None:
+            return b""
+        try:
+            read = await waits.on(answer.read(), until)
+        except FAILURES as error:
+            if assembler.ended:
+                return b""
+            raise transport_failure(error, self._base_url, patience.seconds, reading=True) from None
+        patience.seconds = self._idle_seconds
+        return read
 
     # ── refusals ──────────────────────────────────────────────────────────────────────────────
 
@@ -213,9 +210,9 @@ class OpenAIProvider:
 class Patience:
     """Until when to wait for the next read."""
 
-    def __init__(self, seconds: float, now: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, now: Callable[[], float] | None = None) -> None:
         self.seconds = seconds
-        self._now = now
+        self._now = now or asyncio.get_running_loop().time
         self._last: float | None = None
         self._progress = -1
 

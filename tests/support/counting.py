@@ -10,6 +10,7 @@ were fetched from tables, through an index or not. `scans()` looks at the plans.
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from collections.abc import Iterator
@@ -54,18 +55,23 @@ def scans(text: str) -> bool:
 
 @contextmanager
 def python_calls() -> Iterator[list[str]]:
-    """The functions of Python that are called on this thread, by their qualified names."""
+    """The functions of Python that are called on this thread, by their qualified names. Garbage of
+    whatever came before is not collected meanwhile: its finalizers would count."""
     names: list[str] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
             names.append(frame.f_code.co_qualname)
 
+    collects = gc.isenabled()
+    gc.disable()
     sys.setprofile(note)
     try:
         yield names
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
 
 
 _LARGE = "tasks_(?:task|taskevent|session|approval|artifact|modelusage|auditentry|scheduletick|webhookdelivery)"
