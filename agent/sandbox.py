@@ -1,7 +1,8 @@
 """What a command may reach: bubblewrap around it, or nothing at all.
 
 Inside there are the system (read-only), the workspace and an empty /tmp. No network, no other
-process, no file of the server, no privilege. The kernel holds this, whatever the command is.
+process, no socket to one, no file of the server, no key, no privilege. The kernel holds this,
+whatever the command is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from agent.children import environment
 from agent.errors import ToolFailed
+from agent.syscalls import filter_for
 
 INSIDE = "/workspace"
 """The workspace's name in the sandbox: where it lies on the server is nobody's business."""
@@ -53,18 +55,17 @@ class Sandbox:
 
     @contextmanager
     def command(self, arguments: Sequence[str], env: dict[str, str]) -> Iterator[Wrapped]:
-        """How to run `arguments` inside, one at a time for a workspace. What the sandbox consists
-        of goes through a descriptor: an argument could be read in the process list, inside too."""
+        """How to run `arguments` inside, one at a time for a workspace."""
         made = [name for name in READ_ONLY if self._protect(name)]
-        fd = os.memfd_create("sandbox")
         try:
-            os.write(fd, os.fsencode("\0".join([*self._options(), *_set(env), ""])))
-            os.lseek(fd, 0, os.SEEK_SET)
-            yield Wrapped(
-                arguments=(self.program, "--args", str(fd), "--", *arguments), pass_fds=(fd,)
-            )
+            with _readable(_filter()) as calls:
+                options = [*self._options(), "--seccomp", str(calls), *_set(env), ""]
+                with _readable(os.fsencode("\0".join(options))) as fd:
+                    yield Wrapped(
+                        arguments=(self.program, "--args", str(fd), "--", *arguments),
+                        pass_fds=(fd, calls),
+                    )
         finally:
-            os.close(fd)
             for name in made:
                 with suppress(OSError):  # a person put something there meanwhile
                     (self.root / name).rmdir()
@@ -118,16 +119,41 @@ class Wrapped:
 def bubblewrap() -> str | None:
     """The program, where it is there and the system lets it work. The first call runs it."""
     program = shutil.which("bwrap") if sys.platform == "linux" else None
-    if program is None:
+    if program is None or filter_for() is None:
         return None
-    trial = [program, *_NO_PRIVILEGE, "--ro-bind", "/", "/", "--", "/bin/sh", "-c", ":"]
-    try:
-        done = subprocess.run(  # noqa: S603  a constant command
-            trial, env=environment(), capture_output=True, timeout=PROBE_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    with _readable(_filter()) as calls:
+        options = [*_NO_PRIVILEGE, "--seccomp", str(calls), "--ro-bind", "/", "/"]
+        try:
+            done = subprocess.run(  # noqa: S603  a constant command
+                [program, *options, "--", "/bin/sh", "-c", ":"],
+                env=environment(),
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                check=False,
+                pass_fds=(calls,),
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
     return program if done.returncode == 0 else None
+
+
+def _filter() -> bytes:
+    found = filter_for()
+    if found is None:
+        raise ToolFailed("Commands cannot be run: the sandbox does not know this kind of machine.")
+    return found
+
+
+@contextmanager
+def _readable(data: bytes) -> Iterator[int]:
+    """A descriptor that a program reads it from: an argument could be read in the process list, inside too."""
+    fd = os.memfd_create("sandbox")
+    try:
+        os.write(fd, data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _set(env: dict[str, str]) -> Iterator[str]:

@@ -311,7 +311,7 @@ def _bash() -> str:
 
 _SANDBOXED = (
     "sandbox: bubblewrap",
-    "  no network, no other processes, none of the server's files",
+    "  no network, no Unix sockets, no other processes, none of the server's files and keys",
     "  the system can only be read; what is written to /tmp is lost",
     f"  the workspace ({INSIDE}) can be changed, except {' and '.join(f'{d}/' for d in READ_ONLY)}",
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
+import platform
 import re
 import shutil
 import sys
@@ -16,6 +18,7 @@ from uuid import uuid4
 
 import pytest
 
+from agent import syscalls
 from agent.children import environment
 from agent.errors import TargetChanged, ToolFailed
 from agent.events import ApprovalRequired, ToolCallFinished, ToolCallStarted, ToolProgress
@@ -258,6 +261,61 @@ async def test_there_is_no_way_out_of_the_sandbox(
     assert "Read-only file system" in done.content
 
 
+KEYS = """
+    my @calls = ({add_key}, {request_key}, {keyctl}); my $kind = "user"; my $name = "of-the-server"; my $x = "x";
+    for my $call (@calls) {{
+        my $got = syscall($call, $kind, $name, $x, 1, -3);
+        print "key: ", ($got < 0 ? "no, $!" : "GOT IT"), "\n";
+    }}
+    # join the session of the server (3), read what is there (11), make one's own (1)
+    for my $what (0, 1, 11) {{
+        my $got = syscall({keyctl}, $what, -3, 0, 0, 0);
+        print "keyctl: ", ($got < 0 ? "no, $!" : "GOT IT"), "\n";
+    }}
+    print "ring: ", (syscall({io_uring_setup}, 1, my $room = pack("x200")) < 0 ? "no, $!" : "GOT IT"), "\n";
+"""
+
+
+@needs_sandbox
+async def test_the_servers_keys_are_not_in_the_sandbox(desk: Desk) -> None:
+    numbers = syscalls._MACHINES[platform.machine()]
+    script = KEYS.format(**dataclasses.asdict(numbers))
+    done = await desk.run(with_sandbox(), f"perl <<'END'\n{script}\nEND")
+    assert done.ok, done.content
+    assert done.content.count("no, Operation not permitted") == 6, done.content
+    assert "ring: no, Function not implemented" in done.content
+    assert "GOT IT" not in done.content
+
+
+SOCKETS = """
+    use Socket;
+    print "stream: ", (socket(my $s, AF_UNIX, SOCK_STREAM, 0) ? "GOT IT" : "no, $!"), "\n";
+    print "flags: ", (socket(my $t, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) ? "GOT IT" : "no, $!"), "\n";
+    print "pair: ", (socketpair(my $a, my $b, AF_UNIX, SOCK_DGRAM, 0) ? "GOT IT" : "no, $!"), "\n";
+    socketpair(my $c, my $d, AF_UNIX, SOCK_STREAM, 0) or die "pipes of programs: $!";
+    print "again: ", (connect($c, sockaddr_un("here")) ? "GOT IT" : "no, $!"), "\n";
+    socket(my $net, AF_INET, SOCK_STREAM, 0) or die "inside there is a loopback: $!";
+"""
+
+
+@needs_sandbox
+async def test_no_socket_in_the_workspace_can_be_talked_to(desk: Desk) -> None:
+    """Somebody's server of the machine listens there, past the missing network."""
+    met: list[str] = []
+    listening = await asyncio.start_unix_server(lambda *ends: met.append("!"), desk.folder / "here")
+    done = await desk.run(with_sandbox(), f"perl <<'END'\n{SOCKETS}\nEND")
+    listening.close()
+    assert done.ok, done.content
+    assert done.content.count("no, Operation not permitted") == 3, done.content
+    assert "GOT IT" not in done.content
+    assert met == []
+
+
+def test_a_machine_whose_numbers_are_not_known_has_no_filter() -> None:
+    assert syscalls.filter_for("vax") is None
+    assert {len(syscalls.filter_for(name) or b"") % 8 for name in syscalls._MACHINES} == {0}
+
+
 @needs_sandbox
 async def test_nothing_but_workspace_and_tmp_can_be_written(desk: Desk) -> None:
     """Opening for appending is enough to know, and harmless where it should work after all."""
@@ -412,6 +470,20 @@ async def test_cancelling_kills_everything(desk: Desk, shell: Callable[..., Shel
     with lifeline(desk) as last_is_gone:
         line = "exec 9>life; touch started; sleep 300 & sleep 300"
         running = asyncio.create_task(desk.run(shell(), line))
+        while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await last_is_gone()
+
+
+@needs_sandbox
+async def test_cancelling_ends_sessions_and_orphans_too(desk: Desk) -> None:
+    with lifeline(desk) as last_is_gone:
+        away = "(setsid sh -c 'setsid sleep 300 & exec sleep 300' &)"
+        line = f"exec 9>life; {away}; (sleep 300 & disown) & trap '' TERM HUP; touch started; sleep 300"
+        running = asyncio.create_task(desk.run(with_sandbox(), line))
         while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
             await asyncio.sleep(0.01)
         running.cancel()
