@@ -1,8 +1,8 @@
-"""Django's page middlewares, for pages only, and the few lines that the API needs instead.
+"""What stands before the pages, and the few lines that the API has instead.
 
-Each of Django's middlewares costs a request under ASGI one or two hops to a thread, together
-about 4 ms. The JSON API, the streams and the probes use none of them: they find out by themselves
-who is asking. So every page middleware steps aside for their paths without leaving the event loop.
+Each of Django's middlewares costs a request under ASGI one or two hops to a thread, together about
+4 ms. The JSON API, the streams and the probes use none of them: they find out by themselves who is
+asking. So their paths leave the chain where it begins, and go to their views by `config.routes`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,20 @@ from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
 from typing import Any, cast
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from csp.middleware import CSPMiddleware
 from csp.utils import build_policy
 from django.conf import settings
-from django.contrib.auth.middleware import AuthenticationMiddleware
-from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.exceptions import DisallowedHost, MiddlewareNotUsed
-from django.http import HttpRequest, HttpResponseForbidden, JsonResponse
+from django.core.handlers.exception import response_for_exception
+from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase, StreamingHttpResponse
-from django.middleware.clickjacking import XFrameOptionsMiddleware
-from django.middleware.common import CommonMiddleware
-from django.middleware.csrf import CsrfViewMiddleware
-from django.middleware.locale import LocaleMiddleware
-from django.middleware.security import SecurityMiddleware
 from django.utils.decorators import sync_and_async_middleware
-from django.utils.deprecation import MiddlewareMixin
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from config.routes import routes_of
+from streaming.asgi.headers import Headers
 from tasks.addresses import comes_from_proxy
 
 logger = logging.getLogger(__name__)
@@ -42,8 +37,15 @@ API_PATHS = frozenset({"/agui", "/healthz", "/readyz", "/metrics"})
 PROBES = frozenset({"/healthz", "/readyz"})
 API_DOCS = "/api/docs"
 PROTOCOL = "HTTP_X_FORWARDED_PROTO"
-DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
-"""The Content-Security-Policy of what is no page: opened as one, it can do nothing."""
+DATA_HEADERS = Headers(
+    {
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "same-origin",
+        "X-Frame-Options": "DENY",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    }
+)
+"""Of what is no page: opened as one, it can do nothing."""
 PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
     for feature in ("camera", "microphone", "geolocation", "payment", "usb", "display-capture")
@@ -55,68 +57,18 @@ def is_api(path: str) -> bool:
     return path in API_PATHS or path.startswith(API_PREFIXES)
 
 
-class PagesOnly(MiddlewareMixin):
-    """Mixed in before one of Django's middlewares: API paths pass it by."""
-
-    def __call__(self, request: HttpRequest) -> Any:
-        # In async mode either step returns a coroutine; Django awaits it.
-        step = self.get_response if is_api(request.path_info) else super().__call__
-        return step(request)
-
-
-class Security(PagesOnly, SecurityMiddleware):
-    pass
-
-
-class ContentPolicy(PagesOnly, CSPMiddleware):
+class ContentPolicy(CSPMiddleware):
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> Any:
         response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
         return super().process_response(request, response)
 
 
-class Locale(PagesOnly, LocaleMiddleware):
-    pass
-
-
-class Sessions(PagesOnly, SessionMiddleware):
+class Sessions(SessionMiddleware):
     def process_request(self, request: HttpRequest) -> None:
         name = settings.SESSION_COOKIE_NAME
         if "\0" in request.COOKIES.get(name, ""):  # PostgreSQL refuses to look for it
             del request.COOKIES[name]
         super().process_request(request)
-
-
-class Common(PagesOnly, CommonMiddleware):
-    pass
-
-
-class Csrf(PagesOnly, CsrfViewMiddleware):
-    """Its view hook must be a coroutine function under ASGI, or Django hops for API paths, too."""
-
-    def __init__(self, get_response: GetResponse) -> None:
-        super().__init__(get_response)
-        if iscoroutinefunction(get_response):
-            vars(self)["process_view"] = self.aprocess_view
-
-    def process_view(self, request: HttpRequest, *view: Any) -> HttpResponseForbidden | None:
-        return None if is_api(request.path_info) else super().process_view(request, *view)
-
-    async def aprocess_view(self, request: HttpRequest, *view: Any) -> HttpResponseForbidden | None:
-        if is_api(request.path_info):
-            return None
-        return await sync_to_async(super().process_view)(request, *view)
-
-
-class Authentication(PagesOnly, AuthenticationMiddleware):
-    pass
-
-
-class Messages(PagesOnly, MessageMiddleware):
-    pass
-
-
-class FrameOptions(PagesOnly, XFrameOptionsMiddleware):
-    pass
 
 
 @sync_and_async_middleware
@@ -146,44 +98,72 @@ def _say_who_is_not_believed(peer: str) -> None:
 
 
 @sync_and_async_middleware
-def api_headers(get_response: GetResponse) -> GetResponse:
-    """For API paths what the skipped middlewares are worth: a checked Host, safe headers."""
+def api_first(get_response: GetResponse) -> GetResponse:
+    """API paths go to their views from here: with a checked Host, and safe headers on the answer."""
     if iscoroutinefunction(get_response):
 
         async def acall(request: HttpRequest) -> HttpResponseBase:
-            refused = _refuse_host(request)
-            return _with_headers(request, refused or await get_response(request))
+            if not is_api(request.path_info):
+                passed: HttpResponseBase = await get_response(request)
+                return passed
+            response = _refuse_host(request)
+            if response is None:
+                try:
+                    view, arguments = routes_of(settings.ROOT_URLCONF).find(request.path_info)
+                    response = await view(request, **arguments)
+                except Exception as error:  # noqa: BLE001 - as Django around each middleware
+                    tell = sync_to_async(response_for_exception, thread_sensitive=False)
+                    response = await tell(request, error)
+            return _with_headers(request, response)
 
         return acall
 
     def call(request: HttpRequest) -> HttpResponseBase:
-        return _with_headers(request, _refuse_host(request) or get_response(request))
+        if not is_api(request.path_info):
+            return cast(HttpResponseBase, get_response(request))
+        response = _refuse_host(request)
+        if response is None:
+            try:
+                view, arguments = routes_of(settings.ROOT_URLCONF).find(request.path_info)
+                response = async_to_sync(view)(request, **arguments)
+            except Exception as error:  # noqa: BLE001 - as above
+                response = response_for_exception(request, error)
+        return _with_headers(request, response)
 
     return call
 
 
 def _refuse_host(request: HttpRequest) -> HttpResponseBase | None:
     """A foreign Host header is an attack by DNS rebinding; probes may come by address."""
-    if not is_api(request.path_info) or request.path_info in PROBES:
+    if request.path_info in PROBES:
         return None
+    host = request.META.get("HTTP_HOST")
     try:
-        request.get_host()
+        if host is None:
+            request.get_host()  # of old clients the address that they came to
+        else:
+            _check_host(host, tuple(settings.ALLOWED_HOSTS))
     except DisallowedHost:
         message = "This host name is not served here; see ALLOWED_HOSTS."
         return JsonResponse({"error": {"code": "bad_host", "message": message}}, status=400)
     return None
 
 
+@lru_cache(100)  # a Host that is refused raises, and is not remembered
+def _check_host(host: str, allowed: tuple[str, ...]) -> None:
+    """As `HttpRequest.get_host()`; for the next request with the same words it costs nothing."""
+    asked = HttpRequest()
+    asked.META = {"HTTP_HOST": host}
+    asked.get_host()
+
+
 def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    if is_api(request.path_info):
-        response.headers.setdefault("X-Content-Type-Options", "nosniff")
-        response.headers.setdefault("Referrer-Policy", "same-origin")
-        response.headers.setdefault("X-Frame-Options", "DENY")
-        if settings.SECURE_HSTS_SECONDS and request.is_secure():
-            hsts = f"max-age={settings.SECURE_HSTS_SECONDS}"
-            response.headers.setdefault("Strict-Transport-Security", hsts)
-        policy = build_policy() if request.path_info == API_DOCS else DATA_POLICY
-        response.headers.setdefault("Content-Security-Policy", policy)
+    if settings.SECURE_HSTS_SECONDS and request.is_secure():
+        hsts = f"max-age={settings.SECURE_HSTS_SECONDS}"
+        response.headers.setdefault("Strict-Transport-Security", hsts)
+    if request.path_info == API_DOCS:
+        response.headers.setdefault("Content-Security-Policy", build_policy())
+    DATA_HEADERS.beneath(response)
     return response
 
 

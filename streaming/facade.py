@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
@@ -19,6 +18,7 @@ from streaming.follow import Frame, follow, heard
 from streaming.sse import live_frame
 from streaming.views import asked_session, cursor_of, respond, stream_view
 from tasks.api.schemas import ApprovalOut
+from tasks.lane import in_lane
 from tasks.models import Approval, Session
 
 
@@ -48,7 +48,7 @@ class _ChatFrames:
     async def level(self, cursor: int) -> bytes:
         if not self._ask:
             return b""
-        waiting = await sync_to_async(_waiting)(self._session_id, cursor)
+        waiting = await in_lane(_waiting, self._session_id, cursor)
         if waiting is None:
             return b""
         self._ask = False

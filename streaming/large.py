@@ -13,9 +13,8 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from asgiref.sync import sync_to_async
-
 from streaming.follow import Frame
+from tasks.lane import in_lane
 
 Kind = Literal["task", "session"]
 Place = tuple[str, str, int]
@@ -43,7 +42,7 @@ def shared(kind: Kind, id_: str, read: Read) -> Page:
         ours = _reading[place] = asyncio.get_running_loop().create_future()
         rows: list[Frame] = []
         try:
-            rows = [_kept(kind, id_, row) for row in await sync_to_async(read)(after, limit)]
+            rows = [_kept(kind, id_, row) for row in await in_lane(read, after, limit)]
             return rows
         finally:
             # Nothing, if the read failed or its follower left: the next one reads then.

@@ -13,7 +13,6 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
@@ -28,6 +27,7 @@ from tasks.access import Principal
 from tasks.api.errors import bug, in_our_shape, refusal, unavailable
 from tasks.conf import conf
 from tasks.errors import Invalid, NotFound, ServiceError
+from tasks.lane import in_lane
 from tasks.models import Approval, Session, Task
 from tasks.writer import WriterUnavailable
 
@@ -36,12 +36,6 @@ logger = logging.getLogger(__name__)
 Row = TypeVar("Row", Task, Session)
 AsyncView = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 
-HEADERS = {
-    "Content-Type": "text/event-stream",
-    "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",  # nginx passes it on as it comes
-    "Content-Encoding": "identity",  # a compressing middleware leaves it alone
-}
 MAX_TASKS = 200
 """Of a session, in its `connected` event: the newest ones."""
 
@@ -113,13 +107,13 @@ async def asked(
         row = find(principal, row_id)
         return principal, row, greet(row)
 
-    return await sync_to_async(look)()
+    return await in_lane(look)
 
 
 def cursor_of(request: HttpRequest) -> int:
     query = request.GET
     return parse_cursor(
-        request.headers.get("Last-Event-ID"), query.get("last_event_id"), query.get("after")
+        request.META.get("HTTP_LAST_EVENT_ID"), query.get("last_event_id"), query.get("after")
     )
 
 
@@ -137,7 +131,7 @@ def dress_of(request: HttpRequest) -> Dress | None:
 async def respond(chunks: AsyncGenerator[bytes, None], what: str) -> EventStream:
     """Begins to follow; the server does the rest."""
     logged = _logged(chunks, what)
-    return EventStream(await anext(logged), logged, HEADERS)
+    return EventStream(await anext(logged), logged)
 
 
 async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenerator[bytes, None]:

@@ -116,9 +116,10 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._started = True
-            self._open_ended = all(
-                name.lower() != b"content-length" for name, _ in message["headers"]
-            )
+            self._open_ended = True
+            for name, _ in message["headers"]:
+                if name.lower() == b"content-length":
+                    self._open_ended = False
         elif not message.get("more_body", False):
             self._open_ended = False
         await self._send(message)

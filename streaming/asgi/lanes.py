@@ -11,23 +11,25 @@ A sync view that blocks holds up its lane only: new requests go where the fewest
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import closing, suppress
+from functools import partial
+from io import BytesIO
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries
-from django.http import HttpRequest
+from django.http import FileResponse, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.log import log_response
 
 from streaming.asgi.streams import EventStream, Request, is_stream
 from streaming.asgi.wire import Receive, Scope, Send
+from tasks.lane import Lane, freest, lent_lane
 
 LANES = 8
 OPENING = 16
@@ -37,36 +39,6 @@ back."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Lane(ThreadPoolExecutor):
-    """One thread, its jobs in order, and how much is asked of it."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(max_workers=1, thread_name_prefix=name)
-        self.requests = 0
-        """Open requests that borrow it; most are idle streams."""
-        self._jobs = 0
-        self._lock = threading.Lock()  # jobs end in the lane's thread, or where they are cancelled
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        with self._lock:
-            self._jobs += 1
-        try:
-            future = super().submit(fn, *args, **kwargs)
-        except RuntimeError:  # shut down: nothing will ever count this job off
-            self._job_ended()
-            raise
-        future.add_done_callback(self._job_ended)
-        return future
-
-    def _job_ended(self, _: Future[Any] | None = None) -> None:
-        with self._lock:
-            self._jobs -= 1
-
-    def load(self) -> tuple[int, int]:
-        """Smaller is freer."""
-        return self._jobs, self.requests
 
 
 class _Borrowed(Executor):
@@ -82,6 +54,12 @@ class _Borrowed(Executor):
             return self._lane.submit(fn, *args, **kwargs)
         self._used = True
         return self._lane.submit(_tidily, fn, *args, **kwargs)
+
+    def ask(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        if self._used:
+            return self._lane.ask(work)
+        self._used = True
+        return self._lane.ask(partial(_tidily, work))
 
     def give_back(self) -> None:
         """Connections that may live for ever wait for the next request; nobody waits for others."""
@@ -110,10 +88,11 @@ class LaneHandler(ASGIHandler):
         self._opening = asyncio.Semaphore(OPENING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lane = min(self._lanes, key=Lane.load)
+        lane = freest(self._lanes)
         borrowed = _Borrowed(lane)
         lane.requests += 1
         request = Request(receive, send)
+        lent = lent_lane.set(borrowed)
         try:
             async with ThreadSensitiveContext(executor=borrowed):
                 if is_stream(scope):
@@ -129,6 +108,7 @@ class LaneHandler(ASGIHandler):
                 # Whatever its path looked like: nobody else sends what was kept.
                 await request.finish()
         finally:
+            lent_lane.reset(lent)
             lane.requests -= 1
             borrowed.give_back()
             await request.forget()
@@ -141,13 +121,14 @@ class LaneHandler(ASGIHandler):
         except RequestAborted:
             return
         with closing(body):
-            set_script_prefix(get_script_prefix(scope))
+            if prefix := get_script_prefix(scope):
+                set_script_prefix(prefix)
             request, refused = self.create_request(scope, body)
             if request is None:
                 assert refused is not None
                 response: HttpResponseBase = refused
             else:
-                response = await self.run_get_response(request)
+                response = await self.get_response_async(request)
             try:
                 if response.streaming and not isinstance(response, EventStream):
                     await self._stream(response, receive, send)
@@ -155,6 +136,16 @@ class LaneHandler(ASGIHandler):
                     await self.send_response(response, send)
             finally:
                 await _close(response)
+
+    async def read_body(self, receive: Receive) -> BytesIO:
+        """In memory: `BodyLimit` stands before us."""
+        body = BytesIO()
+        while (message := await receive())["type"] != "http.disconnect":
+            body.write(message.get("body", b""))
+            if not message.get("more_body", False):
+                body.seek(0)
+                return body
+        raise RequestAborted
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         """As Django's, which takes every refusal to a thread to log it."""
@@ -164,6 +155,8 @@ class LaneHandler(ASGIHandler):
         if response.status_code >= 400:
             of: Any = response
             log_response("%s: %s", of.reason_phrase, request.path, response=of, request=request)
+        if isinstance(response, FileResponse):
+            response.block_size = self.chunk_size
         return response
 
     async def send_response(self, response: HttpResponseBase, send: Send) -> None:

@@ -9,11 +9,12 @@ go out from one small loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from django.http import StreamingHttpResponse
 
+from streaming.asgi.headers import Headers
 from streaming.asgi.wire import Message, Receive, Scope, Send
 
 Chunks = AsyncGenerator[bytes, None]
@@ -27,11 +28,21 @@ def is_stream(scope: Scope) -> bool:
     )
 
 
+HEADERS = Headers(
+    {
+        "Cache-Control": "no-cache, no-transform",
+        "X-Accel-Buffering": "no",  # nginx passes it on as it comes
+        "Content-Encoding": "identity",  # a compressing middleware leaves it alone
+    }
+)
+
+
 class EventStream(StreamingHttpResponse):
     """A response that `Request` keeps for later; the handler sends nothing of it."""
 
-    def __init__(self, first: bytes, chunks: Chunks, headers: Mapping[str, str]) -> None:
-        super().__init__(chunks, headers=dict(headers))
+    def __init__(self, first: bytes, chunks: Chunks) -> None:
+        super().__init__(chunks, content_type="text/event-stream")
+        HEADERS.beneath(self)
         self.first = first
         """Taken already: `chunks` has begun, and listens."""
         self.chunks = chunks

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import BadRequest, SuspiciousOperation
@@ -23,16 +22,17 @@ from tasks.access.rights import may_resolve
 from tasks.access.signed_in import user_of_session
 from tasks.access.tokens import by_digest, by_id, digest_of, note_use
 from tasks.errors import Forbidden, NotIdentified
+from tasks.lane import in_lane
 
 
 async def identify(request: HttpRequest) -> Principal:
     """The request's principal. Raises NotIdentified, or Forbidden (csrf)."""
-    return await sync_to_async(identify_now)(request)
+    return await in_lane(identify_now, request)
 
 
 def identify_now(request: HttpRequest) -> Principal:
     """`identify` for code that is in a thread already."""
-    scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, credential = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() == "bearer":
         return _by_token(credential.strip())
     return _by_cookie(request)
@@ -40,7 +40,7 @@ def identify_now(request: HttpRequest) -> Principal:
 
 async def renewed(principal: Principal) -> Principal | None:
     """The principal as it would be identified again now: streams ask at every heartbeat."""
-    return await sync_to_async(renewed_now)(principal)
+    return await in_lane(renewed_now, principal)
 
 
 def renewed_now(principal: Principal) -> Principal | None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
@@ -20,6 +19,7 @@ from tasks import quorum
 from tasks.access.identity import principal_of
 from tasks.access.principal import Principal
 from tasks.errors import NotFound
+from tasks.lane import in_lane
 from tasks.models import Approval, Member, Session, Task, Workspace
 from tasks.statements import Beside
 
@@ -260,32 +260,32 @@ _OPEN_TASKS = f"""
 
 
 async def visible_session(principal: Principal, session_id: object) -> Session:
-    return await sync_to_async(find_session)(principal, session_id)
+    return await in_lane(find_session, principal, session_id)
 
 
 async def visible_task(principal: Principal, task_id: object) -> Task:
-    return await sync_to_async(find_task)(principal, task_id)
+    return await in_lane(find_task, principal, task_id)
 
 
 async def visible_approval(principal: Principal, approval_id: object) -> Approval:
-    return await sync_to_async(find_approval)(principal, approval_id)
+    return await in_lane(find_approval, principal, approval_id)
 
 
 async def usable_workspace(principal: Principal, workspace_id: object) -> Workspace:
     """One in which they may begin a session."""
-    return await sync_to_async(find_workspace)(principal, workspace_id, WRITERS)
+    return await in_lane(find_workspace, principal, workspace_id, WRITERS)
 
 
 async def writable_session(principal: Principal, session_id: object) -> Session:
     """One that they may change and send to; one that they may only read is NotFound as well."""
-    return await sync_to_async(find_session)(principal, session_id, WRITERS)
+    return await in_lane(find_session, principal, session_id, WRITERS)
 
 
 async def writable_task(principal: Principal, task_id: object) -> Task:
-    return await sync_to_async(find_task)(principal, task_id, WRITERS)
+    return await in_lane(find_task, principal, task_id, WRITERS)
 
 
 async def decidable_approval(principal: Principal, approval_id: object) -> Approval:
     """One that they may decide: the owner, an approver, or a holder of the permission."""
     principal.need("approve")
-    return await sync_to_async(find_approval)(principal, approval_id, APPROVERS)
+    return await in_lane(find_approval, principal, approval_id, APPROVERS)

@@ -42,7 +42,8 @@ class Identity:
 
 def who(request: HttpRequest) -> Principal:
     """The principal of an operation's request."""
-    return cast(Principal, cast(Any, request).auth)
+    principal: Principal = vars(request)["auth"]
+    return principal
 
 
 def take_body(request: HttpRequest, most: int | None = None) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Literal
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router
 from ninja.responses import Status
@@ -33,6 +32,7 @@ from tasks.api.schemas import (
 )
 from tasks.commands import TaskRequest
 from tasks.errors import Invalid, NotFound
+from tasks.lane import in_lane
 from tasks.models import Task
 
 router = Router(tags=["tasks"])
@@ -102,7 +102,7 @@ async def _request(principal: Principal, payload: TaskIn) -> TaskRequest:
 
 
 async def _profile(wanted: str | None) -> UUID | None:
-    return None if wanted is None else (await sync_to_async(profiles.find)(wanted)).pk
+    return None if wanted is None else (await in_lane(profiles.find, wanted)).pk
 
 
 def _refuse_other(one: UUID | None, other: UUID, first: str, second: str) -> None:
@@ -126,10 +126,8 @@ async def list_tasks(
         rows = rows.filter(status=status)
     if session_id is not None:
         rows = rows.filter(session=await access.visible_session(principal, session_id))
-    items, following = await sync_to_async(paging.page)(
-        rows, "created_at", cursor, limit, principal
-    )
-    places = await sync_to_async(standing.places)(items)
+    items, following = await in_lane(paging.page, rows, "created_at", cursor, limit, principal)
+    places = await in_lane(standing.places, items)
     return TaskList(items=[TaskOut.of(task, places.get(task.pk)) for task in items], next=following)
 
 
@@ -138,7 +136,7 @@ async def read_task(request: HttpRequest, task_id: str) -> TaskOut:
     task = await access.visible_task(who(request), task_id)
     if task.status != Task.Status.QUEUED:
         return TaskOut.of(task)
-    places = await sync_to_async(standing.places)([task])
+    places = await in_lane(standing.places, [task])
     return TaskOut.of(task, places.get(task.pk))
 
 
@@ -151,7 +149,7 @@ async def list_events(
     render: Render = None,
 ) -> HttpResponse:
     """Stored events behind the sequence `after`, whole."""
-    return raw(await sync_to_async(_events)(who(request), task_id, after, limit, render))
+    return raw(await in_lane(_events, who(request), task_id, after, limit, render))
 
 
 def _events(principal: Principal, task_id: str, after: int, limit: int, render: Render) -> bytes:
@@ -165,7 +163,7 @@ def _events(principal: Principal, task_id: str, after: int, limit: int, render: 
 @router.get("/{task_id}/events/{sequence}", response=answers(200, EventOut, 404))
 async def read_event(request: HttpRequest, task_id: str, sequence: str) -> HttpResponse:
     """One stored event, whole."""
-    return raw(await sync_to_async(_event)(who(request), task_id, sequence))
+    return raw(await in_lane(_event, who(request), task_id, sequence))
 
 
 def _event(principal: Principal, task_id: str, sequence: str) -> bytes:

@@ -16,9 +16,6 @@ from django.core.checks import run_checks
 from django.test import override_settings
 
 ours = {
-    "config.middleware.Security": "django.middleware.security.SecurityMiddleware",
-    "config.middleware.Csrf": "django.middleware.csrf.CsrfViewMiddleware",
-    "config.middleware.FrameOptions": "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "config.middleware.Sessions": "django.contrib.sessions.middleware.SessionMiddleware",
 }
 with override_settings(MIDDLEWARE=[ours.get(name, name) for name in settings.MIDDLEWARE]):

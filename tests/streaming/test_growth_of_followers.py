@@ -16,8 +16,9 @@ from asgiref.sync import sync_to_async
 
 from streaming.asgi.body import BodyLimit
 from streaming.asgi.exchanges import OpenExchanges
-from streaming.asgi.lanes import OPENING, Lane, LaneHandler
+from streaming.asgi.lanes import OPENING, LaneHandler
 from streaming.asgi.wire import App, Message, Receive, Scope, Send
+from tasks.lane import Lane
 from tasks.models import Task
 from tests.support.people import House, bearer, make_house
 from tests.support.rows import make_task
@@ -183,7 +184,7 @@ async def test_opening_a_stream_takes_one_hop_to_a_thread(crowd: Crowd) -> None:
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal hops
-        hops += event == "call" and frame.f_code is Lane.submit.__code__
+        hops += event == "call" and frame.f_code is Lane.ask.__code__
 
     await crowd.come(1)
     sys.setprofile(note)

@@ -180,7 +180,7 @@ async def test_who_leaves_with_the_last_chunk_disturbs_nobody_behind_the_stream(
 
     async def stream() -> None:
         request = Request(receive, send)
-        request.keep(EventStream(b"zero", chunks(), {}))
+        request.keep(EventStream(b"zero", chunks()))
         await request.finish()
         await asyncio.sleep(0)
 

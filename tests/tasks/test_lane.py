@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import partial
+
+import pytest
+
+from tasks.lane import Lane, freest, in_lane, lent_lane
+
+said: ContextVar[str] = ContextVar("said", default="nothing")
+
+
+@pytest.fixture
+def lane() -> Iterator[Lane]:
+    lane = Lane("a lane")
+    yield lane
+    lane.shutdown()
+
+
+async def test_a_request_asks_in_its_lane_and_gets_what_came_of_it(lane: Lane) -> None:
+    lent_lane.set(lane)
+    assert (await in_lane(threading.current_thread)).name == "a lane"
+    assert await in_lane(int, "12", base=8) == 10
+    with pytest.raises(ZeroDivisionError):
+        await in_lane(divmod, 1, 0)
+
+
+async def test_without_a_lane_it_is_asked_where_django_asks() -> None:
+    assert await in_lane(threading.current_thread) is not threading.current_thread()
+
+
+async def test_it_sees_what_the_asker_has_set(lane: Lane) -> None:
+    lent_lane.set(lane)
+    said.set("something")
+    assert await in_lane(said.get) == "something"
+
+
+async def test_jobs_are_done_in_their_order_whoever_gives_them(lane: Lane) -> None:
+    done: list[int] = []
+    last = [lane.ask(partial(done.append, 0)), lane.ask(partial(done.append, 1))]
+    lane.submit(done.append, 2).result(10)
+    await asyncio.gather(*last)
+    assert done == [0, 1, 2]
+
+
+async def test_who_stops_waiting_stops_nothing(lane: Lane) -> None:
+    held, done = threading.Event(), threading.Event()
+    lane.submit(held.wait, 10)
+    asked = lane.ask(done.set)
+    asked.cancel()
+    held.set()
+    await asyncio.wrap_future(lane.submit(int))
+    assert done.is_set()
+    await asyncio.sleep(0)  # the late answer comes, and disturbs nobody
+
+
+async def test_a_job_that_is_cancelled_in_time_is_not_done(lane: Lane) -> None:
+    held, done = threading.Event(), threading.Event()
+    lane.submit(held.wait, 10)
+    assert lane.submit(done.set).cancel()
+    held.set()
+    await asyncio.wrap_future(lane.submit(int))
+    assert not done.is_set()
+
+
+async def test_behind_the_end_nothing_is_taken_and_what_waits_is_done() -> None:
+    lane, held = Lane("short"), threading.Event()
+    lane.submit(held.wait, 10)
+    waiting = lane.submit(int, "7")
+    lane.shutdown(wait=False)
+    with pytest.raises(RuntimeError):
+        lane.submit(int)
+    with pytest.raises(RuntimeError):
+        lane.ask(int)
+    held.set()
+    assert await asyncio.wrap_future(waiting) == 7
+    lane.shutdown()
+
+
+async def test_the_freest_is_where_the_fewest_jobs_wait() -> None:
+    busy, idle, other = Lane("busy"), Lane("idle"), Lane("other")
+    begun, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        held.wait(10)
+
+    first = busy.ask(hold)
+    assert begun.wait(10)
+    idle.requests = 1
+    assert freest([busy, idle, other]) is other
+    other.requests = 2
+    assert freest([busy, idle, other]) is idle
+    held.set()
+    await first
+    for lane in (busy, idle, other):
+        lane.shutdown()
