@@ -22,7 +22,17 @@ from django.db.models.expressions import RawSQL
 
 from tasks import audit, events, keeping, rules
 from tasks.audit import Change
-from tasks.models import Approval, Artifact, AuditEntry, PolicyRule, Session, Task, Tombstone
+from tasks.models import (
+    AguiRun,
+    AguiThread,
+    Approval,
+    Artifact,
+    AuditEntry,
+    PolicyRule,
+    Session,
+    Task,
+    Tombstone,
+)
 from tasks.writer import writer
 
 PRUNED, ERASED = "log.pruned", "log.erased"
@@ -108,6 +118,7 @@ def _erase(task_id: UUID, by: str) -> int:
         answer="",
     )
     _forget_rules(task, by)
+    _forget_names(task.session_id)
     Task.objects.filter(pk=task_id).update(goal="", final_answer="", error=None)
     Session.objects.filter(pk=task.session_id).update(title="")
     return _bury(task, ERASED, by)
@@ -119,6 +130,12 @@ def _forget_rules(task: Task, by: str) -> None:
     for rule in left:
         rules.revoke(rule, by)
     left.update(path="", host="", digest="", note="")
+
+
+def _forget_names(session_id: UUID) -> None:
+    """What clients called it."""
+    AguiRun.objects.filter(thread__session_id=session_id).delete()
+    AguiThread.objects.filter(session_id=session_id).delete()
 
 
 def _untitle() -> None:

@@ -33,9 +33,7 @@ Payload = Mapping[str, Any]
 ASKING = ("approval_required", "approval_resolved", "task_started")
 WHILE_STOPPED = frozenset({"approval_required", "approval_updated"})
 OVERTAKEN = frozenset({"already_resolved", "expired", "stale"})
-"""Refusals of an answer that came too late: the run goes on with what was decided."""
-SETTLED = OVERTAKEN - {"stale"}
-"""Of these nothing is asked any more."""
+"""Refusals of an answer that came too late: the run goes on with what became of its question."""
 CALLS = ("tool_call_requested", "tool_call_finished")
 
 
@@ -48,13 +46,12 @@ class Questions:
         self._stopped = False
 
     def stops_before(self, type_: str, payload: Payload) -> bool:
-        """Whether the run had stopped before this event: a stop is one or several questions, also
-        those that replaced another, and nothing else in between."""
-        if type_ in WHILE_STOPPED or (
-            type_ == "approval_resolved" and payload["status"] == Approval.Status.STALE
-        ):
+        """Whether the run had stopped before this event: a stop is one or several questions, with
+        the ends of answered ones that they replace, and nothing else in between."""
+        if type_ in WHILE_STOPPED:
             return False
-        return self.stands
+        replaced = type_ == "approval_resolved" and payload["approval_id"] not in self.pending
+        return self.stands and not replaced
 
     @property
     def stands(self) -> bool:
@@ -191,11 +188,9 @@ async def resume(
     for (approval_id, _), outcome in zip(replies, outcomes, strict=True):
         if isinstance(outcome, ServiceError):
             refused[str(approval_id)] = outcome
-        settled = (
-            outcome.code in SETTLED
-            if isinstance(outcome, ServiceError)
-            else (outcome.status != Approval.Status.PENDING)
-        )
+            settled = outcome.code in OVERTAKEN
+        else:
+            settled = outcome.status != Approval.Status.PENDING
         if settled:
             answered.append(str(approval_id))
     wrong = [error for error in refused.values() if error.code not in OVERTAKEN]
@@ -223,18 +218,15 @@ def _resume(asked: Asked, task_id: UUID, asked_about: set[str], answered: list[s
 
 
 def _stop(task_id: UUID, asked_about: set[str]) -> int:
-    """The last place in the log at which the task had stopped for one of these approvals, or for
-    one that took its place."""
-    questions, wanted = Questions(), set(asked_about)
+    """The last place in the log at which the task had stopped for one of these approvals."""
+    questions = Questions()
     stop = last = 0
     for sequence, type_, payload in _events(task_id, ASKING):
-        if questions.stops_before(type_, payload) and wanted & questions.pending.keys():
+        if questions.stops_before(type_, payload) and asked_about & questions.pending.keys():
             stop = last
-        if payload.get("approval_id") in wanted and (successor := payload.get("replaced_by")):
-            wanted.add(successor)
         questions.apply(type_, payload)
         last = sequence
-    return last if wanted & questions.pending.keys() else stop
+    return last if asked_about & questions.pending.keys() else stop
 
 
 # ── where a run begins ────────────────────────────────────────────────────────────────────────

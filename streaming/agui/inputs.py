@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 NOT_SAID = frozenset({"activity", "developer", "reasoning", "system"})
 """Roles of messages that may stand behind the person's."""
+ROLES = NOT_SAID | {"assistant", "tool", "user"}
+RETIRED = "binary"
+"""A part that 1.0 no longer has: its sender would wait for it to be read."""
 MAX_DETAILS = 20
 
 
@@ -50,16 +53,17 @@ class RunInput:
     """Approval id -> answer."""
     wishes: Wishes
     skipped: tuple[str, ...]
-    """Kinds of the parts of the message that are no text."""
+    """What was left out: where it stood, and what it was."""
     digest: str
 
 
 def read(body: object) -> RunInput:
     """Raises Invalid. Imports the official package: call it in a thread."""
-    given = _checked(body)
+    known = _Recognised(body)
+    given = _checked(known.body)
     wishes = _wishes(given.forwarded_props)
     resume = given.resume or []
-    goal, skipped = ("", ()) if resume else _goal(given)
+    goal = "" if resume else _goal(given, known)
     said = [entry.model_dump(by_alias=True) for entry in resume]
     return RunInput(
         thread=_name("threadId", given.thread_id),
@@ -68,9 +72,44 @@ def read(body: object) -> RunInput:
         goal=goal,
         replies={each.interrupt_id: reply(each.status, each.payload) for each in resume},
         wishes=wishes,
-        skipped=skipped,
+        skipped=tuple(known.skipped[:MAX_DETAILS]),
         digest=_digest([goal, wishes, said]),
     )
+
+
+class _Recognised:
+    """A body without media, and without the messages and parts of a later version, which are no
+    mistake. What is wrong stays in it, to be refused."""
+
+    def __init__(self, body: object) -> None:
+        self.body = body
+        self.skipped: list[str] = []
+        """Where each stood, and what it was."""
+        self.unseen: list[Counter[str]] = []
+        """By message that is left: the kinds of its parts that are not."""
+        if isinstance(body, dict) and isinstance(body.get("messages"), list):
+            self.body = {**body, "messages": list(self._messages(body["messages"]))}
+
+    def _messages(self, messages: list[Any]) -> Iterator[Any]:
+        for number, message in enumerate(messages):
+            said = message if isinstance(message, dict) else {}
+            role, content = said.get("role"), said.get("content")
+            if isinstance(role, str) and role not in ROLES:
+                self.skipped.append(f"messages.{number}: {role}")
+                continue
+            self.unseen.append(Counter())
+            if isinstance(content, list):
+                message = {**said, "content": list(self._texts(f"messages.{number}", content))}
+            yield message
+
+    def _texts(self, place: str, parts: list[Any]) -> Iterator[Any]:
+        for number, part in enumerate(parts):
+            kind = part.get("type") if isinstance(part, dict) else None
+            if isinstance(kind, str) and kind != "text":
+                self.skipped.append(f"{place}.content.{number}: {kind}")
+                self.unseen[-1][kind] += 1
+            else:
+                yield part
 
 
 def _checked(body: object) -> RunAgentInput:
@@ -103,30 +142,30 @@ def _wishes(given: Any) -> Wishes:
         raise Invalid("invalid", f"{field}: {error}", {field: str(error)}) from error
 
 
-def _goal(given: RunAgentInput) -> tuple[str, tuple[str, ...]]:
-    """The person's last message with the context of the application, and what was left out."""
-    said = [message for message in given.messages if message.role not in NOT_SAID]
-    if not said or said[-1].role != "user":
+def _goal(given: RunAgentInput, known: _Recognised) -> str:
+    """The person's last message with the context of the application."""
+    all_said = zip(given.messages, known.unseen, strict=True)
+    said = [each for each in all_said if each[0].role not in NOT_SAID]
+    if not said or said[-1][0].role != "user":
         message = "The last message must be the user's: it is what this run is to do."
         raise Invalid("invalid", message, {"messages": message})
-    content = said[-1].content
-    parts: Sequence[Any] = content if isinstance(content, list) else ()
-    text = content if isinstance(content, str) else "\n".join(_texts(parts))
-    skipped = Counter(part.type for part in parts if part.type != "text")
-    if skipped and not text.strip():
-        message = f"This agent reads text only, and the message has none beside: {_list(skipped)}."
+    last, unseen = said[-1]
+    content = last.content
+    text = content if isinstance(content, str) else "\n".join(_texts(content))
+    if unseen[RETIRED] or (unseen and not text.strip()):
+        message = f"This agent reads text only; the message has {_list(unseen)}."
         raise Invalid("invalid", message, {"messages": message})
     goal = [text]
-    if skipped:
-        goal.append(f"(Sent along, but not to be read by you: {_list(skipped)}.)")
+    if unseen:
+        goal.append(f"(Sent along, but not to be read by you: {_list(unseen)}.)")
     if given.context:
         entries = "\n".join(f"{each.description}: {each.value}" for each in given.context)
         goal.append(f"Context from the application:\n{mark_untrusted(entries, 'application')}")
-    return "\n\n".join(goal), tuple(skipped)
+    return "\n\n".join(goal)
 
 
-def _texts(parts: Sequence[Any]) -> list[str]:
-    return [part.text for part in parts if part.type == "text"]
+def _texts(parts: Any) -> list[str]:
+    return [part.text for part in parts]
 
 
 def _list(skipped: Counter[str]) -> str:

@@ -175,7 +175,8 @@ class Translation:
         self._blocks[payload["tool_call_id"]] = payload["block_id"]
         arguments = payload["arguments"]
         raw = payload.get("raw_arguments", "")
-        return self._completed(CALL, payload, canonical_json(arguments) if arguments else raw)
+        text = raw if arguments is None else canonical_json(arguments)
+        return self._completed(CALL, payload, text)
 
     def _withdraw(self) -> Iterator[Out]:
         """Of an attempt that broke off: closed, so that nothing stays open, and said to be void."""

@@ -25,8 +25,8 @@ from tasks.access import EVERY_ROLE, WRITERS, Principal
 from tasks.api.edge import JsonParser, take_body
 from tasks.api.errors import answer, body_of
 from tasks.commands import TaskRequest
-from tasks.errors import Invalid, NotFound, ServiceError
-from tasks.models import AguiRun, Session, Task
+from tasks.errors import Conflict, Invalid, NotFound, ServiceError
+from tasks.models import AguiRun, Session, Task, Tombstone
 from tasks.threads import Asked, Opening
 
 Refused = Mapping[str, ServiceError]
@@ -125,6 +125,8 @@ async def _resume(
 
 def _look(principal: Principal, run: AguiRun) -> tuple[Task, Greeting, Opening]:
     task = access.find_task(principal, run.task_id)
+    if task.status in Task.TERMINAL and Tombstone.objects.filter(task=task).exists():
+        raise Conflict("pruned", "The log of this run was old, and is deleted.")
     return task, greet_task(task), threads.opening(run)
 
 
@@ -136,7 +138,7 @@ def _first(translation: Translation, task: Task, given: RunInput, refused: Refus
     }
     first = [translation.begin(about)]
     if given.skipped:
-        first.append(custom("content_skipped", {"kinds": list(given.skipped)}))
+        first.append(custom("content_skipped", {"places": list(given.skipped)}))
     for name, error in refused.items():
         first.append(custom("answer_refused", {"interruptId": name, **body_of(error)}))
     return first

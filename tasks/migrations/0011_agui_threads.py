@@ -36,7 +36,6 @@ class Migration(migrations.Migration):
                 (
                     "session",
                     models.ForeignKey(
-                        db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="agui_threads",
                         to="tasks.session",

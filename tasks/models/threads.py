@@ -24,10 +24,7 @@ class AguiThread(models.Model):
     )
     name = models.CharField(max_length=MAX_NAME)
     """`threadId`: whatever the client chose; another person's is another thread."""
-    # Nobody asks from its side.
-    session = models.ForeignKey(
-        Session, on_delete=models.PROTECT, related_name="agui_threads", db_index=False
-    )
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="agui_threads")
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ProviderError
+from agent.errors import ProviderError, ProviderUnavailable
 from agent.messages import ToolMessage, Usage, UserMessage
 from agent.providers.scripted import ScriptedCall, Turn
 from tasks import service
-from tasks.models import AguiThread, Session, Task
+from tasks.models import AguiThread, ApiToken, Session, Task
 from tests.support.agui import Post, Rules
 from tests.support.runs import House, ScriptedModels, make_house
 
@@ -198,3 +198,68 @@ async def test_use_is_told_by_model_and_run(house: House, post: Post) -> None:
     assert used["totalTokens"] == 28
     assert used["cachedInputTokens"] == 6
     assert "reasoningTokens" not in used
+
+
+# ── what happens on the way ───────────────────────────────────────────────────────────────────
+
+
+async def test_an_attempt_that_broke_off_is_closed_and_named(house: House, post: Post) -> None:
+    broken = ProviderUnavailable("It broke off.", retry_after=0.0)
+    turns = (Turn(text="Hel", calls=(READ_A,), error=broken), Turn(text="Hello."))
+    async with house.runner(*turns):
+        visit = await post("t", "r", "Hi").end()
+        again = await post("t", "r", "Hi").end()
+
+    void = [each["id"] for each in visit.rules.custom("withdrawn")]
+    assert "Hel" in {visit.rules.texts[key] for key in void}
+    for call in visit.rules.calls:  # it was never made, and nobody waits for it
+        assert call in void
+        assert visit.rules.results[call]["metadata"]["pilothouse"]["withdrawn"] is True
+    kept = {key: text for key, text in visit.rules.texts.items() if key not in void}
+    assert list(kept.values()) == ["Hello."]
+    assert again.rules.texts == kept
+
+
+async def test_what_others_say_to_the_task_is_shown(house: House, post: Post) -> None:
+    async with house.runner(Turn(text="Hello.", hang=True)):
+        visit = await post("t", "r", "Hi").until(heard_something)
+        task = await Task.objects.aget()
+        await service.add_message(task.pk, house.alice.pk, "In short, please", "steer")
+        await visit.until(lambda rules: "In short, please" in rules.texts.values())
+        await service.cancel(task.pk, house.alice.pk)
+        await visit.end()
+
+    said = [each for each in visit.rules.events if each.get("role") == "user"]
+    assert [each["name"] for each in said] == ["alice"]
+
+
+async def test_large_texts_and_results_come_whole_or_say_where_they_are(
+    house: House, post: Post
+) -> None:
+    (house.folder / "big.txt").write_text("line of a large file\n" * 2_000)
+    big = ScriptedCall(name="read_file", arguments={"path": "big.txt"})
+    answer = "wörter " * 30_000
+    async with house.runner(Turn(calls=(big,)), Turn(text=answer, piece=512)):
+        visit = await post("t", "r", "Hi").end()
+        again = await post("t", "r", "Hi").end()
+
+    for rules in (visit.rules, again.rules):
+        assert answer in rules.texts.values()
+        (result,) = rules.results.values()
+        about = result["metadata"]["pilothouse"]
+        assert about["truncated"]
+        assert about["size"] > len(result["content"].encode()) <= 4096
+        assert about["url"].startswith("/api/tasks/")
+
+
+async def test_a_lost_right_ends_the_stream_and_not_the_run(
+    house: House, post: Post, settings: Any
+) -> None:
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, sse_heartbeat_seconds=0.05)
+    async with house.runner(Turn(text="Hello.", hang=True)):
+        visit = await post("t", "r", "Hi").until(heard_something)
+        await visit.until(lambda rules: visit.stream.comments > 1)
+        await ApiToken.objects.all().adelete()
+        await visit.end()
+        assert not visit.rules.ended
+        assert (await Task.objects.aget()).status == "running"

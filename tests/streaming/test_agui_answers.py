@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 from jsonschema import validate
 
 from agent.providers.scripted import ScriptedCall, Turn
-from tasks import service
+from config.env import MODES
+from tasks import approvals, service
+from tasks.conf import conf
 from tasks.models import ApiToken, Approval, Task
+from tasks.writer import writer
 from tests.support.agui import Post, Visit, answer
 from tests.support.people import bearer
 from tests.support.runs import House, make_house
@@ -205,25 +211,41 @@ async def test_an_answer_needs_the_scope_and_the_right(house: House, post: Post)
     assert (await Approval.objects.aget()).status == "pending"
 
 
-@pytest.mark.parametrize("payload", [None, {}, {"approved": "yes"}, {"approve": True}, "yes"])
-async def test_an_answer_that_makes_no_sense_decides_nothing(
-    house: House, post: Post, payload: Any
-) -> None:
+async def test_an_answer_that_makes_no_sense_decides_nothing(house: House, post: Post) -> None:
     async with house.runner(Turn(calls=(WRITE,)), DONE):
         (question,) = (await asked(post)).rules.interrupts
         entry = {"interruptId": question["id"], "status": "resolved"}
-        if payload is not None:
-            entry["payload"] = payload
+        for payload in ({}, {"approved": "yes"}, {"approve": True}, "yes", [True]):
+            nonsense = [{**entry, "payload": payload}]
+            refused = await post("t", "r2", resume=nonsense).end()
+            assert (refused.status, refused.error["code"]) == (400, "invalid"), payload
         refused = await post("t", "r2", resume=[entry]).end()
 
     assert (refused.status, refused.error["code"]) == (400, "invalid")
     assert (await Approval.objects.aget()).status == "pending"
 
 
-async def test_in_mode_deny_nobody_is_asked(house: House, post: Post, settings: Any) -> None:
-    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, mode="deny")
-    async with house.runner(Turn(calls=(WRITE,)), DONE):
-        visit = await post("t", "r", "Write it down").end()
-
-    assert visit.rules.outcome == {"type": "success"}
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("call", [WRITE, ASK], ids=["write", "question"])
+async def test_with_nobody_there_it_ends_or_is_in_the_inbox(
+    house: House, post: Post, settings: Any, mode: str, call: ScriptedCall
+) -> None:
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, mode=mode)
+    # Answering a question changes nothing: it may be asked where only reading is allowed.
+    asks = mode == "ask" or (mode == "read_only" and call is ASK)
+    async with house.runner(Turn(calls=(call,)), DONE) as runner:
+        visit = await post("t", "r", "Do it").end()
+        assert visit.rules.outcome["type"] == ("interrupt" if asks else "success")
+        pending = [str(row.pk) async for row in Approval.objects.filter(status="pending")]
+        assert pending == ([each["id"] for each in visit.rules.interrupts] if asks else [])
+        if asks:
+            late = timezone.now() + timedelta(seconds=conf().approval_ttl_seconds + 1)
+            await writer.run(partial(approvals.expire_due, late))
+            runner.wake()
+            (question,) = visit.rules.interrupts
+            said = answer(question, **({"answer": "x"} if call is ASK else {"approved": True}))
+            after = await post("t", "r2", resume=[said]).end()
+            assert [each["code"] for each in after.rules.custom("answer_refused")] == ["expired"]
+            assert after.rules.outcome == {"type": "success"}
     assert not (house.folder / "out.md").exists()
+    assert (await Task.objects.aget()).status == "completed"

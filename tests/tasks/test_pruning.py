@@ -22,6 +22,8 @@ from agent.messages import UserMessage
 from agent.providers.scripted import ScriptedCall, Turn
 from tasks import pruning, schedules, sessions
 from tasks.models import (
+    AguiRun,
+    AguiThread,
     Approval,
     PolicyRule,
     Schedule,
@@ -194,6 +196,11 @@ def test_erasing_leaves_no_word_of_a_deleted_session_and_nothing_of_others() -> 
         )
         for made_from in (approval, None)
     ]
+    for task in (gone, kept):
+        thread = AguiThread.objects.create(
+            owner=task.owner, name=f"secret {task.pk}", session=task.session
+        )
+        thread.runs.create(name="secret", task=task)
     assert command("prune_events", "--erase", "--dry-run") == "1 tasks would be erased.\n"
     assert command("prune_events", "--erase") == "4 events of 1 tasks were erased.\n"
     gone.refresh_from_db()
@@ -207,6 +214,8 @@ def test_erasing_leaves_no_word_of_a_deleted_session_and_nothing_of_others() -> 
     assert not [name for name, value in vars(of_card).items() if "secret" in str(value)]
     assert (of_card.enabled, of_administrator.enabled) == (False, True)
     assert of_administrator.path == "secret.txt"
+    assert list(AguiRun.objects.values_list("task", flat=True)) == [kept.pk]
+    assert AguiThread.objects.count() == 1
     assert (left(gone), left(kept)) == (0, 4)
     assert "0 broken" in command("verify_log")
     assert command("prune_events", "--erase") == "0 events of 0 tasks were erased.\n"
