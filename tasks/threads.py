@@ -17,7 +17,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from asgiref.sync import sync_to_async
 from django.db import IntegrityError
 
 from tasks import access, commands, decisions, service
@@ -25,6 +24,7 @@ from tasks.access import Principal
 from tasks.approvals import Reply
 from tasks.commands import Accepted, Created, TaskRequest
 from tasks.errors import Conflict, NotFound, ServiceError
+from tasks.lane import in_lane
 from tasks.models import AguiRun, AguiThread, Approval, TaskEvent
 from tasks.writer import writer
 
@@ -113,7 +113,7 @@ async def begin(asked: Asked, request: TaskRequest) -> AguiRun:
     Raises what `service.create` raises: Conflict `session_busy` while another run is not finished.
     """
     await service.create(request, partial(_begin, asked))
-    return await sync_to_async(_found)(asked)
+    return await in_lane(_found, asked)
 
 
 def _begin(asked: Asked, request: TaskRequest) -> Accepted:
@@ -200,7 +200,7 @@ async def resume(
     try:
         run = await writer.run(partial(_resume, asked, task_id, asked_about, answered))
     except IntegrityError:  # the same request, twice at once
-        run = await sync_to_async(_found)(asked)
+        run = await in_lane(_found, asked)
     return run, refused
 
 

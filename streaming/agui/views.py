@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
@@ -26,6 +25,7 @@ from tasks.api.edge import JsonParser, take_body
 from tasks.api.errors import answer, body_of
 from tasks.commands import TaskRequest
 from tasks.errors import Conflict, Invalid, NotFound, ServiceError
+from tasks.lane import in_lane
 from tasks.models import AguiRun, Session, Task, Tombstone
 from tasks.threads import Asked, Opening
 
@@ -37,20 +37,20 @@ async def show_capabilities(request: HttpRequest) -> HttpResponseBase:
     """What this agent does, in AG-UI's words."""
     principal = await access.identify(request)
     principal.need("read")
-    return answer(await sync_to_async(capabilities)())
+    return answer(await in_lane(capabilities))
 
 
 @guarded("POST")
 async def run_agent(request: HttpRequest) -> HttpResponseBase:
     """Begin a run, or answer the questions that ended the one before; its events as they come."""
-    principal, given, asked, run = await sync_to_async(_asked)(request)
+    principal, given, asked, run = await in_lane(_asked, request)
     refused: Refused = {}
     if run is None and given.replies:
         run, refused = await _resume(principal, given, asked)
     elif run is None:
-        run = await threads.begin(asked, await sync_to_async(_request)(principal, given))
+        run = await threads.begin(asked, await in_lane(_request, principal, given))
     with heard("task", str(run.task_id)):
-        task, greeting, opening = await sync_to_async(_look)(principal, run)
+        task, greeting, opening = await in_lane(_look, principal, run)
         await wake(task)
         translation = Translation(given.thread, given.run, opening, given.parent)
         first = _first(translation, task, given, refused)
@@ -115,7 +115,7 @@ def _session(principal: Principal, name: str) -> Session | None:
 async def _resume(
     principal: Principal, given: RunInput, asked: Asked
 ) -> tuple[AguiRun, dict[str, ServiceError]]:
-    rows = await sync_to_async(threads.answerable)(principal, given.thread, given.replies)
+    rows = await in_lane(threads.answerable, principal, given.thread, given.replies)
     task_id = next(iter(rows.values())).task_id
     replies = [(row.pk, given.replies[name]) for name, row in rows.items()]
     run, refused = await threads.resume(asked, task_id, replies)
