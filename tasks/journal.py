@@ -29,13 +29,13 @@ from agent.events import (
 )
 from agent.transcript import Transcript
 from tasks import endings, events, usage
-from tasks.events import Appended
+from tasks.events import Appended, Head, Wanted
 from tasks.models import Task
 from tasks.statements import Sql
 from tasks.usage import Charge
-from tasks.writer import writer
+from tasks.writer import Together, writer
 
-WAIT_SECONDS = 0.025
+WAIT_SECONDS = 0.1
 PAID = (ModelCallFinished, ContextCompacted)
 
 Command = Callable[[Sequence[StoredEvent]], None]
@@ -49,14 +49,14 @@ class Journal:
         self,
         task: Task,
         run: int,
-        last_sequence: int,
+        head: Head,
         model: str,
         stored: Callable[[], None],
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.transcript = Transcript()
-        self.known = last_sequence
-        """The newest event that the transcript holds."""
+        self._head = head
+        """Where the log ends as far as we know, which is what the transcript holds."""
         self._task = task
         self._run = run
         self._wait_seconds = wait_seconds
@@ -64,8 +64,8 @@ class Journal:
         """Called whenever something was committed."""
         self._waiting: list[StoredEvent] = []
         self._charges: list[Charge] = []
-        self._changes: dict[str, Any] = {}
-        """What the task's row will say of its use, and of its newest summary."""
+        self._counters: dict[str, Any] = {}
+        """What the task's row will say of its use, and of its newest summary; empty: what it says."""
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Task[None] | None = None
@@ -75,6 +75,11 @@ class Journal:
         """Whom the engine asked last."""
         self._charged_at = asyncio.get_running_loop().time()
         """Loop time up to which working time is charged."""
+
+    @property
+    def known(self) -> int:
+        """The newest event that the transcript holds."""
+        return self._head.sequence
 
     def defer(self, batch: Sequence[StoredEvent]) -> None:
         """Store these soon."""
@@ -95,17 +100,31 @@ class Journal:
                 raise self._failure
             self._stop_timer()
             if self._waiting:
-                append = partial(
-                    events.append,
-                    self._task.pk,
-                    self._waiting,
-                    fence=self._run,
-                    changes=self._changes,
-                )
-                command = partial(_charged, append, self._task, self._charges)
+                command = self._command()
                 self._forget()  # it is executed whether or not somebody waits for its end
                 await self._catch_up(await writer.run(command))
                 self._stored()
+
+    def _command(self) -> Callable[[], Appended]:
+        counters = self._counters or endings.usage_fields(self.transcript.spent)
+        if "compacted_at" in counters:
+            append = partial(
+                events.append,
+                self._task.pk,
+                self._waiting,
+                fence=self._run,
+                changes=counters,
+            )
+            return partial(_charged, append, self._task, self._charges)
+        wanted = Wanted(
+            task_id=self._task.pk,
+            session_id=self._task.session_id,
+            run=self._run,
+            head=self._head,
+            events=self._waiting,
+            counters=counters,
+        )
+        return _Storing(self._task, wanted, self._charges)
 
     async def end(self, command: Command) -> None:
         """Execute a command that stores what waits together with what comes after it. When it
@@ -139,7 +158,7 @@ class Journal:
                 self._model = event.model
             elif isinstance(event, PAID):
                 self._charges.append(self._charge(event))
-                self._changes |= self._counters(event)
+                self._counters = self._counted(event)
 
     def _charge(self, event: ModelCallFinished | ContextCompacted) -> Charge:
         """What it adds to the use of session, person and day."""
@@ -148,7 +167,7 @@ class Journal:
         model = event.model if isinstance(event, ContextCompacted) else self._model
         return Charge(model=model, event=event, seconds=seconds)
 
-    def _counters(self, event: ModelCallFinished | ContextCompacted) -> dict[str, Any]:
+    def _counted(self, event: ModelCallFinished | ContextCompacted) -> dict[str, Any]:
         spent = replace(self.transcript.spent)
         spent.add(event)
         fields = endings.usage_fields(spent)
@@ -171,14 +190,14 @@ class Journal:
             self._timer = None
 
     def _forget(self) -> None:
-        self._waiting, self._charges, self._changes = [], [], {}
+        self._waiting, self._charges, self._counters = [], [], {}
 
     async def _catch_up(self, stored: Appended) -> None:
         """Fold in what others stored before our own events."""
         if stored.first_sequence != self.known + 1:
             await self._read_up_to(stored.first_sequence - 1)
-        self.known = stored.last_sequence
-        self._mark(stored.last_sequence)
+        self._head = stored.head
+        self._mark(self.known)
 
     async def _read_up_to(self, last: int) -> None:
         missing = last - self.known
@@ -186,17 +205,39 @@ class Journal:
         for row in rows:
             self._mark(row.sequence)
             self.transcript.apply(events.typed(row))
-            self.known = row.sequence
+            self._head = Head(sequence=row.sequence, hash=row.hash, time=row.created_at)
 
     def _mark(self, sequence: int) -> None:
         """Tell the fold where the event stands that it takes next."""
         self.transcript.place = Place(task_id=str(self._task.pk), sequence=sequence)
 
 
+class _Storing(Together[Appended]):
+    """Command: what a run stores of its steps, together with what other runs store just then."""
+
+    def __init__(self, task: Task, wanted: Wanted, charges: Sequence[Charge]) -> None:
+        self._task = task
+        self._wanted = wanted
+        self._charges = charges
+
+    def __call__(self) -> Appended:
+        wanted = self._wanted
+        append = partial(
+            events.append, wanted.task_id, wanted.events, fence=wanted.run, changes=wanted.counters
+        )
+        return _charged(append, self._task, self._charges)
+
+    @staticmethod
+    def together(commands: Sequence[_Storing]) -> list[Appended]:
+        stored = events.append_together([each._wanted for each in commands])
+        usage.charge(*((each._task, each._charges) for each in commands))
+        return stored
+
+
 def _charged(command: Callable[[], T], task: Task, charges: Sequence[Charge]) -> T:
     """Command: events and what they cost, together."""
     done = command()
-    usage.charge(task, charges)
+    usage.charge((task, charges))
     return done
 
 

@@ -7,10 +7,17 @@ are settings of one session: nothing has to be tuned in the server.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
+
+_own = threading.local()
+"""A thread's: which connection of its own has its bounds."""
 
 IDLE_SECONDS = 5
 """A transaction in which nothing happens for so long is rolled back. Commands take milliseconds."""
+LOCK_PATIENCE = "250ms"
+"""A command of a shared batch that waits longer for a row is repeated alone. Two processes whose
+batches lock rows in different orders would otherwise wait for the deadlock detector."""
 _SETTINGS = f"""
     SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';
     SET tcp_keepalives_idle = 5;
@@ -24,3 +31,19 @@ def bound(connection: Any) -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(_SETTINGS)
+
+
+def opened(connection: Any) -> None:
+    """Open it, if it is not, with its bounds: whatever becomes of this process, what it locked is
+    free again soon."""
+    connection.ensure_connection()
+    if vars(_own).get("bound") is not connection.connection:
+        bound(connection)
+        _own.bound = connection.connection
+
+
+def limit_patience(connection: Any) -> None:
+    """For the transaction that is open, with the commands of several; on SQLite nothing."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}'")

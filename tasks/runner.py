@@ -200,7 +200,8 @@ class Runner:
         if self._draining:
             # The drain began while this run was being begun, and did not see it.
             run.stop(Stop.SHUTDOWN)
-        hub.running(str(task.pk), str(task.session_id), begun.last_sequence, begun.last_position)
+        stored = begun.stored
+        hub.running(str(task.pk), stored.session_id, stored.last_sequence, stored.last_position)
         try:
             return await run.drive()
         finally:

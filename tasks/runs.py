@@ -113,7 +113,7 @@ class Run:
         self._journal = Journal(
             self.begun.task,
             self.begun.run,
-            self.begun.last_sequence,
+            self.begun.stored.head,
             self.begun.choice.name,
             lambda: self._tell(None),
         )

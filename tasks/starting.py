@@ -59,8 +59,8 @@ class Begun:
     transcript: Transcript | None
     """Of a task without a history; another one's takes a while to read."""
     run: int
-    last_sequence: int
-    last_position: int
+    stored: events.Appended
+    """What its beginning stored: `task_started` last."""
 
 
 async def begin(
@@ -121,8 +121,7 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
         kit=kit,
         transcript=sessions.transcript_of(task) if fresh else None,
         run=run,
-        last_sequence=stored.last_sequence,
-        last_position=stored.last_position,
+        stored=stored,
     )
 
 

@@ -61,6 +61,44 @@ def update(model: type[Model], changes: Mapping[str, Any], where: str, *params: 
     return change(db, sql, [*values, *parameters(db, params)])
 
 
+class UpdateEach:
+    """Changes several rows of a model by one statement, each by values of its own.
+
+    `given` names these values, in their order, for the text of the statement behind `UPDATE table`;
+    each is of the kind of a field. With their names the table's own columns may not clash.
+    """
+
+    def __init__(self, model: type[Model], given: Mapping[str, str], rest: str) -> None:
+        self._fields = [
+            cast("Field[Any, Any]", model._meta.get_field(name)) for name in given.values()
+        ]
+        self._head = f"WITH given({', '.join(given)}) AS (VALUES "
+        self._rest = f") UPDATE {model._meta.db_table} {rest}"
+        self._made: dict[str, tuple[list[Convert], str, str]] = {}
+
+    def __call__(self, values: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """What the statement returns."""
+        db = database()
+        converts, first, other = self._of(db)
+        places = ", ".join([first, *[other] * (len(values) - 1)])
+        params = [
+            convert(value) for row in values for convert, value in zip(converts, row, strict=True)
+        ]
+        return rows(db, f"{self._head}{places}{self._rest}", params)
+
+    def _of(self, db: BaseDatabaseWrapper) -> tuple[list[Convert], str, str]:
+        found = self._made.get(db.vendor)
+        if found is None:
+            converts = [to_database(db, field) for field in self._fields]
+            other = f"({', '.join(['%s'] * len(converts))})"
+            first = other
+            if db.vendor != "sqlite":  # the first row says of which types they all are
+                kinds = [field.cast_db_type(db) for field in self._fields]
+                first = f"({', '.join(f'CAST(%s AS {kind})' for kind in kinds)})"
+            found = self._made[db.vendor] = converts, first, other
+        return found
+
+
 class Rows(Generic[M]):
     """Whole rows of a model: `where` is what stands behind its table's name.
 

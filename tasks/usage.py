@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from operator import add
 from typing import Any
 
 from django.db.models import Q, QuerySet, Sum
@@ -19,7 +20,8 @@ from agent.budget import Gauge
 from agent.events import ContextCompacted, ModelCallFinished
 from tasks import driver
 from tasks.conf import Conf, conf
-from tasks.models import ModelUsage, Session, Task
+from tasks.conversions import parameters
+from tasks.models import ModelUsage, Task
 
 SUMS = (
     *("calls", "seconds", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"),
@@ -69,20 +71,21 @@ class Total:
 # ── writing ───────────────────────────────────────────────────────────────────────────────────
 
 
-def charge(task: Task, charges: Sequence[Charge]) -> None:
-    """Inside a command: add model calls to the task's rows of today."""
-    if not charges:
+def charge(*spent: tuple[Task, Sequence[Charge]]) -> None:
+    """Inside a command: add model calls to the rows of today of their tasks, by one statement."""
+    sums: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for task, charges in spent:
+        for each in charges:
+            key = (task.pk, task.session_id, task.created_by_id, each.model[:200])
+            added = _added(each)
+            before = sums.get(key)
+            sums[key] = added if before is None else tuple(map(add, before, added))
+    if not sums:
         return
     db = driver.database()
     today = db.ops.adapt_datefield_value(timezone.localdate())
-    keys = [
-        Task._meta.pk.get_db_prep_value(task.pk, db),
-        Session._meta.pk.get_db_prep_value(task.session_id, db),
-        task.created_by_id,
-        today,
-    ]
-    for each in charges:
-        driver.change(db, _ADD, [*keys, each.model[:200], *_added(each)])
+    values = [value for key, added in sums.items() for value in (*key, today, *added)]
+    driver.change(db, _ADD.format(", ".join([_ROW] * len(sums))), parameters(db, tuple(values)))
 
 
 def _added(each: Charge) -> tuple[Any, ...]:
@@ -103,9 +106,10 @@ def _added(each: Charge) -> tuple[Any, ...]:
 
 # One statement, because it runs for every reply; the ORM would need two. Only names are put in.
 _TABLE = ModelUsage._meta.db_table
+_ROW = f"({', '.join(['%s'] * (5 + len(SUMS)))})"
 _ADD = f"""
-    INSERT INTO {_TABLE} (task_id, session_id, user_id, day, model, {", ".join(SUMS)})
-    VALUES ({", ".join(["%s"] * (5 + len(SUMS)))})
+    INSERT INTO {_TABLE} (task_id, session_id, user_id, model, day, {", ".join(SUMS)})
+    VALUES {{}}
     ON CONFLICT (task_id, day, model) DO UPDATE
     SET {", ".join(f"{name} = {_TABLE}.{name} + excluded.{name}" for name in SUMS)}"""  # noqa: S608
 

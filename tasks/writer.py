@@ -10,9 +10,10 @@ row changes and events together. What the module promises:
 3. A submitter goes on only after COMMIT, and after the `transaction.on_commit` callbacks of its
    command, which run in the order of submission: bells ring before anybody acts on the answer.
    What these leave for an event loop (`tasks.loops`) wakes it together with the submitters.
-4. A command may be executed again when its first execution was rolled back as a whole. It changes
+4. Commands that are `Together` and stand side by side in a batch are executed as one.
+5. A command may be executed again when its first execution was rolled back as a whole. It changes
    rows, never Python state, and leaves everything else to `transaction.on_commit`.
-5. Nobody waits for ever: a thread that dies fails what it held, and the next submission starts a
+6. Nobody waits for ever: a thread that dies fails what it held, and the next submission starts a
    new one.
 """
 
@@ -26,9 +27,9 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from enum import Enum
 from functools import partial
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
@@ -41,14 +42,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_own = threading.local()
-"""A writer thread's: which connection of its own has its bounds."""
-
 MAX_BATCH = 256
 ALIAS = "default"
-LOCK_PATIENCE = "250ms"
-"""PostgreSQL: a command of a shared batch that waits longer for a row is repeated alone. Two
-processes whose batches lock rows in different orders would otherwise wait for the deadlock detector."""
 
 
 class WriterUnavailable(Exception):
@@ -58,6 +53,20 @@ class WriterUnavailable(Exception):
         super().__init__(message)
         self.unknown = unknown
         """True when the connection broke during COMMIT: the command may have been stored."""
+
+
+class Together(Generic[T]):
+    """A command that costs little more when others of its kind are executed at the same time."""
+
+    def __call__(self) -> T:
+        """Alone."""
+        raise NotImplementedError
+
+    @staticmethod
+    def together(commands: Sequence[Any]) -> Sequence[T]:
+        """The results of several of this class, or of one, in their order. What it raises rolls the
+        batch back, and each is executed alone."""
+        raise NotImplementedError
 
 
 class _Job(Generic[T]):
@@ -71,16 +80,14 @@ class _Job(Generic[T]):
         self.done: threading.Event | None = None
         self.delivered = False
 
-    def attempt(self, *, savepoint: bool) -> None:
-        """Execute it. What it raises without a savepoint spoils the transaction."""
+    def attempt(self) -> None:
+        """Execute it, in a savepoint."""
         self.result, self.error = None, None
         try:
-            with transaction.atomic() if savepoint else nullcontext():
+            with transaction.atomic():
                 self.result = self.command()
-        except Exception as error:  # whatever a command raises belongs to its submitter
+        except Exception as error:  # noqa: BLE001 - whatever a command raises belongs to its submitter
             self.error = error
-            if not savepoint:
-                raise _Spoiled from error
 
     def outcome(self) -> T:
         if self.error is not None:
@@ -284,12 +291,14 @@ def _transaction(
     connection = connections[ALIAS]
     committing: object = None
     try:
-        _bound(connection)
+        keepalive.opened(connection)
         with transaction.atomic():
-            _limit_patience(connection, jobs)
-            for job in jobs:
-                job.attempt(savepoint=savepoints)
-                _require_connection(connection, job)
+            if len(jobs) > 1:
+                keepalive.limit_patience(connection)
+            if savepoints:
+                _attempt_each(connection, jobs)
+            else:
+                _attempt_all(connection, jobs)
             _protect_callbacks(connection)
             committing = connection.connection
     except _Spoiled:
@@ -300,12 +309,28 @@ def _transaction(
     return _Fate.COMMITTED, None
 
 
-def _bound(connection: BaseDatabaseWrapper) -> None:
-    """Whatever becomes of this process, what it locked is free again soon."""
-    connection.ensure_connection()
-    if vars(_own).get("bound") is not connection.connection:
-        keepalive.bound(connection)
-        _own.bound = connection.connection
+def _attempt_each(connection: BaseDatabaseWrapper, jobs: Sequence[_Job[Any]]) -> None:
+    for job in jobs:
+        job.attempt()
+        _require_connection(connection, job)
+
+
+def _attempt_all(connection: BaseDatabaseWrapper, jobs: Sequence[_Job[Any]]) -> None:
+    """Without savepoints: whatever is raised spoils the transaction."""
+    for kind, several in groupby(jobs, _kind):
+        side_by_side = list(several)
+        commands = [job.command for job in side_by_side]
+        try:
+            results = [each() for each in commands] if kind is None else kind.together(commands)
+        except Exception as error:  # it belongs to one of them: each is executed once more
+            raise _Spoiled from error
+        for job, result in zip(side_by_side, results, strict=True):
+            job.result, job.error = result, None
+    _require_connection(connection, jobs[-1])
+
+
+def _kind(job: _Job[Any]) -> type[Together[Any]] | None:
+    return type(job.command) if isinstance(job.command, Together) else None
 
 
 def _survived(connection: BaseDatabaseWrapper, driver: object) -> bool:
@@ -314,12 +339,6 @@ def _survived(connection: BaseDatabaseWrapper, driver: object) -> bool:
     Django opens another connection at once when its rollback finds the first one dead.
     """
     return connection.connection is driver and connection.is_usable()
-
-
-def _limit_patience(connection: BaseDatabaseWrapper, jobs: Sequence[_Job[Any]]) -> None:
-    if len(jobs) > 1 and connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}'")
 
 
 def _protect_callbacks(connection: Any) -> None:

@@ -13,6 +13,7 @@ from tasks.events.appending import (
     OWN_FIELDS,
     Appended,
     FenceLost,
+    Head,
     append,
     begin,
     forget,
@@ -20,6 +21,7 @@ from tasks.events.appending import (
 )
 from tasks.events.reading import one, page, page_session, row_of, stream, typed
 from tasks.events.rows import Row
+from tasks.events.together import NotTogether, Wanted, append_together
 from tasks.events.wire import MAX_CONTENT_BYTES, frame, wire_body, wire_time, with_html
 
 __all__ = [
@@ -28,8 +30,12 @@ __all__ = [
     "OWN_FIELDS",
     "Appended",
     "FenceLost",
+    "Head",
+    "NotTogether",
     "Row",
+    "Wanted",
     "append",
+    "append_together",
     "begin",
     "canonical_json",
     "forget",

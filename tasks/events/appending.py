@@ -17,7 +17,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
@@ -51,27 +53,48 @@ class FenceLost(Exception):
         self.run = run
 
 
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task's chain ends."""
+
+    sequence: int = 0
+    hash: str = ""
+    time: datetime | None = None
+    """Of its newest event."""
+
+
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers and the time that an append was given."""
 
     session_id: str
     first_sequence: int
-    last_sequence: int
     first_position: int
     last_position: int
     created_at: datetime
     """The same for all its events."""
+    head: Head
+
+    @property
+    def last_sequence(self) -> int:
+        return self.head.sequence
 
 
-class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task's chain ended before the append."""
+class Link(NamedTuple):
+    """An event as the chain holds it."""
+
+    sequence: int
+    type: str
+    payload: str
+    hash: str
+
+
+class _Claimed(NamedTuple):
+    """What an append found when it took its numbers."""
 
     task_key: Any
     """The task's id as this database keeps it."""
     session_key: Any
-    sequence: int
-    hash: str
-    time: datetime | None
+    head: Head
+    """Before the append."""
 
 
 # SQL by hand where it runs for every event: the ORM has no UPDATE … RETURNING and costs four times more.
@@ -87,6 +110,8 @@ _INSERT = """
         (task_id, session_id, sequence, position, type, payload, created_at, hash)
     VALUES """
 _INSERT_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s)"
+_COMMON = attrgetter("task_id", "session_id", "created_at")
+"""What the rows of one append have in common."""
 _RUNNING = str(Task.Status.RUNNING)
 _MOVE_HEAD = "UPDATE tasks_task SET last_hash = %s, last_event_at = %s WHERE id = %s"
 
@@ -106,14 +131,14 @@ def append(
     """
     db = driver.database()
     _check_call(db, events, changes or {})
-    head = _claim_sequences(db, key_of(db, task_id), len(events), fence)
-    created_at = _now(head.time)
+    claimed = _claim_sequences(db, key_of(db, task_id), len(events), fence)
+    created_at = now(claimed.head.time)
     time = moment(db, created_at)
-    last_position = _claim_positions(db, head, len(events), time)
-    rows = _chained(head, events, last_position - len(events), created_at)
-    _insert(db, head, rows, time)
-    _move_head(db, head, rows, time, changes or {})
-    return _published(rows)
+    last_position = _claim_positions(db, claimed.session_key, len(events), time)
+    rows = _rows(claimed, events, last_position - len(events), created_at)
+    insert(db, rows)
+    _move_head(db, claimed.task_key, rows, time, changes or {})
+    return published(rows)
 
 
 def begin(task: Task, event: StoredEvent) -> Appended:
@@ -123,33 +148,30 @@ def begin(task: Task, event: StoredEvent) -> Appended:
     """
     db = driver.database()
     _check_call(db, [event], {})
-    head = _Head(
-        task_key=key_of(db, task.pk),
-        session_key=key_of(db, task.session_id),
-        sequence=0,
-        hash="",
-        time=None,
-    )
-    created_at = _now(None)
+    claimed = _Claimed(key_of(db, task.pk), key_of(db, task.session_id), Head())
+    created_at = now(None)
     time = moment(db, created_at)
-    position = _claim_positions(db, head, 1, time)
-    rows = _chained(head, [event], position - 1, created_at)
-    _insert(db, head, rows, time)
+    position = _claim_positions(db, claimed.session_key, 1, time)
+    rows = _rows(claimed, [event], position - 1, created_at)
+    insert(db, rows)
     task.last_sequence, task.last_hash, task.last_event_at = 1, rows[0].hash, created_at
     task.first_position = position
-    return _published(rows)
+    return published(rows)
 
 
 def link(previous_hash: str, row: Row) -> str:
     """The row's hash; the module's docstring defines it."""
-    time = wire_time(row.created_at)
-    return _hash(previous_hash, row.task_id, row.sequence, row.type, time, row.payload)
+    record = _record(row.task_id, row.sequence, row.type, wire_time(row.created_at), row.payload)
+    return _hash(conf().audit_key, previous_hash, record)
 
 
-def _hash(previous: str, task_id: str, sequence: int, kind: str, time: str, payload: str) -> str:
-    record = f'["{task_id}",{sequence},"{kind}","{time}",{payload}]'
+def _record(task_id: str, sequence: int, kind: str, time: str, payload: str) -> str:
+    return f'["{task_id}",{sequence},"{kind}","{time}",{payload}]'
+
+
+def _hash(key: bytes, previous: str, record: str) -> str:
     message = (previous or FIRST_PREVIOUS_HASH) + record
-    return hmac.digest(conf().audit_key, message.encode(), "sha256").hex()
+    return hmac.digest(key, message.encode(), "sha256").hex()
 
 
 def _check_call(
@@ -163,7 +185,7 @@ def _check_call(
         raise ValueError(f"append() does not change {', '.join(forbidden)} on request.")
 
 
-def _claim_sequences(db: BaseDatabaseWrapper, key: Any, count: int, fence: int | None) -> _Head:
+def _claim_sequences(db: BaseDatabaseWrapper, key: Any, count: int, fence: int | None) -> _Claimed:
     """Take the next numbers. From here on the row is locked: appends to a task queue up here."""
     if fence is None:
         found = driver.rows(db, _CLAIM_SEQUENCES, [count, key])
@@ -174,52 +196,62 @@ def _claim_sequences(db: BaseDatabaseWrapper, key: Any, count: int, fence: int |
     if not found:
         raise Task.DoesNotExist(f"There is no task {text_of(key)}.")
     last_sequence, last_hash, last_event_at, session_key = found[0]
-    return _Head(
-        task_key=key,
-        session_key=session_key,
-        sequence=last_sequence - count,
-        hash=last_hash,
-        time=aware(last_event_at),
-    )
+    before = Head(sequence=last_sequence - count, hash=last_hash, time=aware(last_event_at))
+    return _Claimed(key, session_key, before)
 
 
-def _claim_positions(db: BaseDatabaseWrapper, head: _Head, count: int, time: Any) -> int:
+def _claim_positions(db: BaseDatabaseWrapper, session_key: Any, count: int, time: Any) -> int:
     """Always after the task row, so that two appends never wait for each other crosswise."""
-    ((last,),) = driver.rows(db, _CLAIM_POSITIONS, [count, time, head.session_key])
+    ((last,),) = driver.rows(db, _CLAIM_POSITIONS, [count, time, session_key])
     return int(last)
 
 
-def _now(earlier: datetime | None) -> datetime:
+def now(earlier: datetime | None) -> datetime:
     """In whole milliseconds, and not before the task's last event even if the clock was set back."""
-    now = timezone.now()
-    now = now.replace(microsecond=now.microsecond // 1000 * 1000)
-    return now if earlier is None else max(now, earlier)
+    found = timezone.now()
+    found = found.replace(microsecond=found.microsecond // 1000 * 1000)
+    return found if earlier is None else max(found, earlier)
 
 
-def _chained(
-    head: _Head, events: Sequence[StoredEvent], position: int, created_at: datetime
+def _rows(
+    claimed: _Claimed, events: Sequence[StoredEvent], position: int, created_at: datetime
 ) -> list[Row]:
-    task_id, session_id, time = (
-        text_of(head.task_key),
-        text_of(head.session_key),
-        wire_time(created_at),
-    )
-    rows, link_before = [], head.hash
-    for number, event in enumerate(events, start=1):
-        sequence, kind, payload = head.sequence + number, event.type, canonical_json(_fields(event))
-        link_before = _hash(link_before, task_id, sequence, kind, time, payload)
-        row = Row(
+    task_id = text_of(claimed.task_key)
+    links = linked(task_id, claimed.head, events, created_at)
+    return rows_of(task_id, text_of(claimed.session_key), links, position, created_at)
+
+
+def linked(
+    task_id: str, head: Head, events: Sequence[StoredEvent], created_at: datetime
+) -> list[Link]:
+    """The events behind this head of the task's chain."""
+    audit_key, time = conf().audit_key, wire_time(created_at)
+    links, link_before = [], head.hash
+    for sequence, event in enumerate(events, start=head.sequence + 1):
+        kind, payload = event.type, canonical_json(_fields(event))
+        record = _record(task_id, sequence, kind, time, payload)
+        link_before = _hash(audit_key, link_before, record)
+        links.append(Link(sequence, kind, payload, link_before))
+    return links
+
+
+def rows_of(
+    task_id: str, session_id: str, links: Sequence[Link], position: int, created_at: datetime
+) -> list[Row]:
+    """The links as rows; `position` is the session's newest before them."""
+    return [
+        Row(
             task_id=task_id,
             session_id=session_id,
-            sequence=sequence,
+            sequence=link.sequence,
             position=position + number,
-            type=kind,
-            payload=payload,
+            type=link.type,
+            payload=link.payload,
             created_at=created_at,
-            hash=link_before,
+            hash=link.hash,
         )
-        rows.append(row)
-    return rows
+        for number, link in enumerate(links, start=1)
+    ]
 
 
 def _fields(event: StoredEvent) -> dict[str, Any]:
@@ -228,18 +260,20 @@ def _fields(event: StoredEvent) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
 
 
-def _insert(db: BaseDatabaseWrapper, head: _Head, rows: Sequence[Row], time: Any) -> None:
+def insert(db: BaseDatabaseWrapper, rows: Sequence[Row]) -> None:
     """One statement for all rows: `executemany` costs a round trip more on PostgreSQL."""
     values: list[Any] = []
-    for row in rows:
-        values += (head.task_key, head.session_key, row.sequence, row.position)
-        values += (row.type, row.payload, time, row.hash)
+    for (task_id, session_id, created_at), several in groupby(rows, _COMMON):
+        keys = key_of(db, task_id), key_of(db, session_id)
+        time = moment(db, created_at)
+        for row in several:
+            values += (*keys, row.sequence, row.position, row.type, row.payload, time, row.hash)
     driver.change(db, _INSERT + ", ".join([_INSERT_ROW] * len(rows)), values)
 
 
 def _move_head(
     db: BaseDatabaseWrapper,
-    head: _Head,
+    task_key: Any,
     rows: Sequence[Row],
     time: Any,
     changes: Mapping[str, Any],
@@ -249,22 +283,23 @@ def _move_head(
     place = {"first_position": first.position} if first.sequence == 1 else {}
     if changes or place:
         end = {"last_hash": last.hash, "last_event_at": last.created_at}
-        update(Task, {**end, **place, **changes}, "id = %s", head.task_key)
+        update(Task, {**end, **place, **changes}, "id = %s", task_key)
     else:
-        driver.change(db, _MOVE_HEAD, [last.hash, time, head.task_key])
+        driver.change(db, _MOVE_HEAD, [last.hash, time, task_key])
 
 
-def _published(rows: Sequence[Row]) -> Appended:
+def published(rows: Sequence[Row]) -> Appended:
     """Their numbers; followers hear of them after COMMIT."""
     # A hub that fails costs followers a moment, not the command its success.
     transaction.on_commit(partial(_publish, rows), robust=True)
+    first, last = rows[0], rows[-1]
     return Appended(
-        session_id=rows[0].session_id,
-        first_sequence=rows[0].sequence,
-        last_sequence=rows[-1].sequence,
-        first_position=rows[0].position,
-        last_position=rows[-1].position,
-        created_at=rows[0].created_at,
+        session_id=first.session_id,
+        first_sequence=first.sequence,
+        first_position=first.position,
+        last_position=last.position,
+        created_at=first.created_at,
+        head=Head(sequence=last.sequence, hash=last.hash, time=last.created_at),
     )
 
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+
+from tasks.writer import writer
 
 STEPS = 100
 _ROWS_READ = """
@@ -72,6 +74,23 @@ def python_calls() -> Iterator[list[str]]:
         sys.setprofile(None)
         if collects:
             gc.enable()
+
+
+@asynccontextmanager
+async def written() -> AsyncIterator[list[str]]:
+    """The statements about our tables that the writer executes meanwhile."""
+    statements: list[str] = []
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "tasks_" in sql:
+            statements.append(sql)
+        return execute(sql, params, many, context)
+
+    await writer.run(lambda: connection.execute_wrappers.append(note))
+    try:
+        yield statements
+    finally:
+        await writer.run(lambda: connection.execute_wrappers.remove(note))
 
 
 _LARGE = "tasks_(?:task|taskevent|session|approval|artifact|modelusage|auditentry|scheduletick|webhookdelivery)"

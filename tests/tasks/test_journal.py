@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
@@ -24,11 +25,13 @@ from agent.events import (
 )
 from agent.messages import Usage
 from tasks import endings, events, sessions
+from tasks.chain import verify_task
 from tasks.endings import Behind
-from tasks.events import FenceLost, Row
+from tasks.events import FenceLost, Head, Row
 from tasks.journal import Journal
 from tasks.models import ModelUsage, Task
 from tasks.writer import writer
+from tests.support.counting import written
 from tests.support.rows import make_task
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,7 +73,8 @@ async def task() -> AsyncIterator[Task]:
 
 
 async def open_journal(task: Task, wait_seconds: float) -> Journal:
-    made = Journal(task, 1, 1, "m", lambda: None, wait_seconds)
+    head = Head(sequence=1, hash=task.last_hash, time=task.last_event_at)
+    made = Journal(task, 1, head, "m", lambda: None, wait_seconds)
     made.transcript = await sync_to_async(sessions.transcript_of)(task)
     return made
 
@@ -214,3 +218,60 @@ async def test_a_run_that_lost_its_task_hears_it_at_the_next_event(
 
 def _end(task: Task, seen: int, waiting: Sequence[StoredEvent]) -> None:
     endings.end(task.pk, TaskCompleted(), run=1, seen=seen, before=[*waiting, DONE])
+
+
+async def journals(count: int) -> list[Journal]:
+    opened = []
+    for _ in range(count):
+        row = await sync_to_async(make_task)(status=Task.Status.RUNNING, run=1)
+        born = TaskCreated(goal=row.goal, session_id=str(row.session_id), trigger="api")
+        await writer.run(partial(events.append, row.pk, [born]))
+        opened.append(
+            await open_journal(await Task.objects.select_related("session").aget(pk=row.pk), 3600)
+        )
+    return opened
+
+
+async def in_one_batch(journals: Sequence[Journal], *batch: StoredEvent) -> list[object]:
+    """All of them store these while the writer is held up."""
+    held = asyncio.create_task(writer.run(partial(time.sleep, 0.05)))
+    await asyncio.sleep(0)
+    storing = [asyncio.create_task(journal.store(batch)) for journal in journals]
+    await held
+    return await asyncio.gather(*storing, return_exceptions=True)
+
+
+async def test_runs_that_store_at_the_same_time_need_the_statements_of_one() -> None:
+    opened = await journals(8)
+    for journal in opened:
+        await step(journal)
+    async with written() as statements:
+        assert await in_one_batch(opened, ASKED_AGAIN) == [None] * 8
+    assert [text.split()[0] for text in statements] == ["WITH", "WITH", "INSERT", "INSERT"]
+    for journal in opened:
+        task = journal._task
+        assert (await types(task))[2:] == [
+            *("tool_call_requested", "model_call_finished", "tool_call_started"),
+            *("tool_call_finished", "model_call_started"),
+        ]
+        assert (await sync_to_async(verify_task)(task.pk)).problem == ""
+        await agrees(journal, task)
+        used = await ModelUsage.objects.aget(task=task)
+        row = await Task.objects.aget(pk=task.pk)
+        assert (used.calls, used.input_tokens, row.steps) == (1, 7, 1)
+
+
+async def test_what_others_did_to_one_task_keeps_no_other_run_from_storing() -> None:
+    alone, steered, lost = opened = await journals(3)
+    await say(steered._task)
+    await Task.objects.filter(pk=lost._task.pk).aupdate(run=2)
+    outcomes = await in_one_batch(opened, ASKED)
+    assert outcomes[:2] == [None, None]
+    assert isinstance(outcomes[2], FenceLost)
+    assert await types(alone._task) == ["task_created", "model_call_started"]
+    assert await types(steered._task) == ["task_created", "user_message", "model_call_started"]
+    assert await types(lost._task) == ["task_created"]
+    for journal in (alone, steered):
+        journal.transcript.apply(ASKED)
+        await agrees(journal, journal._task)
+        assert (await sync_to_async(verify_task)(journal._task.pk)).problem == ""

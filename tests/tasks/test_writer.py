@@ -6,7 +6,7 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.db import IntegrityError, connection, connections, transaction
 
 from tasks.loops import on_loop
 from tasks.models import Task
-from tasks.writer import MAX_BATCH, Writer, WriterUnavailable
+from tasks.writer import MAX_BATCH, Together, Writer, WriterUnavailable
 from tests.support.counting import python_calls
 from tests.support.rows import make_session, make_task
 
@@ -387,3 +387,37 @@ async def test_what_a_batch_leaves_for_a_loop_wakes_it_once_and_before_the_submi
     await writer.run(ring_and_break)  # is not kept waiting
     await asyncio.to_thread(writer.run_sync, partial(command, "c"))
     assert seen[-1] == "c"
+
+
+class Sum(Together[int]):
+    """What all of its kind in a batch add up to: so it shows which were executed as one."""
+
+    def __init__(self, number: int, *, fits: bool = True) -> None:
+        self.number = number
+        self.fits = fits
+
+    def __call__(self) -> int:
+        add(f"alone {self.number}")
+        if not self.fits:
+            raise ValueError("no")
+        return self.number
+
+    @staticmethod
+    def together(commands: Sequence[Sum]) -> list[int]:
+        add(f"together {[each.number for each in commands]}")
+        if not all(each.fits for each in commands):
+            raise RuntimeError("does not fit")
+        return [sum(each.number for each in commands)] * len(commands)
+
+
+async def test_commands_that_stand_side_by_side_are_executed_as_one(writer):
+    results = await in_one_batch(writer, Sum(1), Sum(2), lambda: add("between"), Sum(4))
+    assert results == [3, 3, "between", 4]
+    assert await writer.run(groups) == {"together [1, 2]", "between", "together [4]"}
+
+
+async def test_one_that_does_not_fit_fails_alone(writer):
+    before, error, after = await in_one_batch(writer, Sum(1), Sum(2, fits=False), Sum(4))
+    assert (before, after) == (1, 4)
+    assert isinstance(error, ValueError)
+    assert await writer.run(groups) == {"alone 1", "alone 4"}
