@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import heapq
 import os
 import secrets
 import stat
@@ -14,6 +15,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import islice
 
 from agent.beneath import Step
 from agent.errors import TargetChanged
@@ -44,6 +46,12 @@ class Entry:
     """file, directory, link or other"""
     size: int
     """Bytes, of a file."""
+    modified: float
+    """Seconds since 1970."""
+
+
+Place = tuple[bool, str]
+"""Where an entry stands among the others of its directory: (it is no directory, its name)."""
 
 
 def regular(fd: int) -> BufferedReader:
@@ -67,17 +75,53 @@ def lstat(directory: int, name: str) -> os.stat_result:
 def entry_of(path: str, found: os.stat_result) -> Entry:
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
-    return Entry(path=path, kind=kind, size=found.st_size if kind == "file" else 0)
+    size = found.st_size if kind == "file" else 0
+    return Entry(path=path, kind=kind, size=size, modified=found.st_mtime)
 
 
 def entry_in(place: str, found: os.DirEntry[str]) -> Entry | None:
-    if TEMPORARY.fullmatch(found.name):
+    if _ours(found):
         return None
     path = found.name if place == "." else f"{place}/{found.name}"
     try:
         return entry_of(path, found.stat(follow_symlinks=False))
     except FileNotFoundError:
         return None  # deleted since it was named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some of the entries of one directory: directories first, then by name."""
+
+    entries: tuple[Entry, ...]
+    last: Place | None
+    """Where the next page goes on; None: there is none."""
+    complete: bool
+    """No entry was left unlooked at."""
+
+
+def page_of(directory: int, path: str, after: Place | None, limit: int, scanned: int) -> Page:
+    """The next `limit` entries behind a place. Of a directory with more than `scanned` entries the
+    others are not looked at; what is deleted meanwhile is left out."""
+    with os.scandir(directory) as entries:
+        seen = list(islice(entries, scanned + 1))
+        places = [(_place(entry), entry) for entry in seen[:scanned] if not _ours(entry)]
+        behind = (each for each in places if after is None or each[0] > after)
+        named = heapq.nsmallest(limit + 1, behind, key=lambda each: each[0])
+        found = [entry_in(path, entry) for _, entry in named[:limit]]
+    return Page(
+        entries=tuple(entry for entry in found if entry is not None),
+        last=named[limit - 1][0] if len(named) > limit else None,
+        complete=len(seen) <= scanned,
+    )
+
+
+def _ours(entry: os.DirEntry[str]) -> bool:
+    return TEMPORARY.fullmatch(entry.name) is not None
+
+
+def _place(entry: os.DirEntry[str]) -> Place:
+    return not entry.is_dir(follow_symlinks=False), entry.name
 
 
 def enterable(entry: Entry, skip: Collection[str]) -> bool:

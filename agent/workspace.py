@@ -31,6 +31,8 @@ from agent.directory import (
     PERMISSIONS,
     READ,
     Entry,
+    Page,
+    Place,
     compare,
     digest_at,
     digest_of,
@@ -39,6 +41,7 @@ from agent.directory import (
     entry_of,
     left_behind,
     lstat,
+    page_of,
     regular,
     replace_file,
     writable,
@@ -46,10 +49,22 @@ from agent.directory import (
 from agent.errors import PathRefused
 from agent.paths import MAX_DEPTH, TEMPORARY, file_path, forbid, normal, refused, writable_path
 
-__all__ = ["ABSENT", "MAX_WRITE_BYTES", "PERMISSIONS", "Entry", "Listing", "Target", "Workspace"]
+__all__ = [
+    "ABSENT",
+    "MAX_WRITE_BYTES",
+    "PERMISSIONS",
+    "Entry",
+    "Listing",
+    "Page",
+    "Place",
+    "Target",
+    "Workspace",
+]
 
 MAX_SWEPT = 100_000
 """Entries looked at in one sweep."""
+MAX_LISTED = 100_000
+"""Entries of one directory that are looked at for a page of it."""
 MAX_WRITE_BYTES = 16 * 1024 * 1024
 
 
@@ -152,6 +167,11 @@ class Workspace:
             waiting.extend((each, depth + 1) for each in below if depth < max_depth)
         return Listing(entries=tuple(found), complete=complete)
 
+    def page(self, path: str, *, after: Place | None = None, limit: int) -> Page:
+        """Some of what is in one directory; what the server has half written is not named."""
+        with self._directory(normal(path)) as fd:
+            return page_of(fd, normal(path), after, limit, MAX_LISTED)
+
     # ── writing ───────────────────────────────────────────────────────────────────────────────
 
     def target(self, path: str, *, forbidden: Collection[str] = ()) -> Target:
@@ -223,32 +243,29 @@ class Workspace:
     # ── inside ────────────────────────────────────────────────────────────────────────────────
 
     def _scan(self, place: str, limit: int) -> list[Entry]:
-        with self._root() as root, _refusing():
-            fd = self._open(root, place, DIRECTORY)
-            try:
-                with os.scandir(fd) as entries:
-                    return [
-                        seen
-                        for entry in islice(entries, limit)
-                        if (seen := entry_in(place, entry)) is not None
-                    ]
-            finally:
-                os.close(fd)
+        with self._directory(place) as fd, os.scandir(fd) as entries:
+            found = (entry_in(place, entry) for entry in islice(entries, limit))
+            return [entry for entry in found if entry is not None]
 
     def _sweep_one(self, place: str, before: float) -> int:
         removed = 0
-        with suppress(OSError, PathRefused), self._root() as root:  # gone, or closed to us
-            fd = self._open(root, place, DIRECTORY)
+        with suppress(OSError, PathRefused), self._directory(place) as fd:  # gone, or closed to us
+            with os.scandir(fd) as entries:
+                names = [entry.name for entry in entries if TEMPORARY.fullmatch(entry.name)]
+            for name in names:
+                if left_behind(lstat(fd, name), before):
+                    os.unlink(name, dir_fd=fd)
+                    removed += 1
+        return removed
+
+    @contextmanager
+    def _directory(self, path: str) -> Iterator[int]:
+        with self._root() as root, _refusing():
+            fd = self._open(root, path, DIRECTORY)
             try:
-                with os.scandir(fd) as entries:
-                    names = [entry.name for entry in entries if TEMPORARY.fullmatch(entry.name)]
-                for name in names:
-                    if left_behind(lstat(fd, name), before):
-                        os.unlink(name, dir_fd=fd)
-                        removed += 1
+                yield fd
             finally:
                 os.close(fd)
-        return removed
 
     @contextmanager
     def _walk(self, path: str) -> Iterator[Walk]:

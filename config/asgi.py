@@ -24,13 +24,15 @@ except ImproperlyConfigured as error:
 from django.conf import settings as django_settings
 
 import config.urls  # noqa: F401 - every page is there before the first request
+from agent.workspace import MAX_WRITE_BYTES
 from config import allocator
-from streaming.asgi.body import BodyLimit, bound_daphne
+from streaming.asgi.body import BodyLimit, Bounds, bound_daphne
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
 from streaming.asgi.lifetime import Lifetime, StartError
 from streaming.asgi.pressure import BackPressure
 from tasks import garbage, server_lock
+from tasks.api.files import UPLOADS
 from tasks.conf import conf
 from tasks.consumers import RunWorker
 from tasks.hub import Peers, hub
@@ -133,8 +135,11 @@ def _lock(worker: str) -> server_lock.ServerLock:
         raise StartError(str(error)) from error
 
 
+bounds = Bounds(
+    limit=django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE, upload=MAX_WRITE_BYTES, uploads=UPLOADS
+)
 handler = LaneHandler()
-exchanges = OpenExchanges(BodyLimit(handler, django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE))
+exchanges = OpenExchanges(BodyLimit(handler, bounds))
 background = Background(handler, exchanges)
 application = Lifetime(
     BackPressure(exchanges),
@@ -144,4 +149,4 @@ application = Lifetime(
     exit_within=conf().drain_seconds + LAST_SECONDS,
 )
 application.attach_to_daphne()
-bound_daphne(django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+bound_daphne(bounds)

@@ -66,7 +66,7 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": _environment.database}
-DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024  # of every request body, at every edge
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024  # of every request body but uploaded files
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CHANNEL_LAYERS = {
     "default": {

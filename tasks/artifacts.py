@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
@@ -18,43 +16,11 @@ from agent.errors import PathRefused
 from agent.workspace import Workspace
 from tasks import access
 from tasks.access import Principal
+from tasks.downloads import Download
 from tasks.errors import Conflict, NotFound
 from tasks.models import Artifact, Task
 
-BLOCK_BYTES = 256 * 1024
 WHAT = "artifact"
-
-
-class Torn(Exception):
-    """The file was changed while it was being sent; what was sent is not what the run made."""
-
-
-@dataclass(frozen=True)
-class Download:
-    """An open file whose content was the artifact's a moment ago. Whoever has it closes it."""
-
-    artifact: Artifact
-    source: BufferedReader
-
-    def blocks(self) -> Iterator[bytes]:
-        """The bytes. The last ones only come if all of them are the artifact's: else `Torn`."""
-        digest, held = hashlib.sha256(), b""
-        with self.source:
-            while block := self.source.read(BLOCK_BYTES):
-                digest.update(block)
-                if held:
-                    yield held
-                held = block
-            if digest.hexdigest() != self.artifact.sha256:
-                raise Torn(f"Artifact {self.artifact.pk} changed while it was being read.")
-            yield held
-
-    def read(self) -> bytes:
-        """All of it."""
-        try:
-            return b"".join(self.blocks())
-        except Torn:
-            raise changed() from None
 
 
 def find(principal: Principal, artifact_id: object) -> Artifact:
@@ -84,7 +50,7 @@ def open_unchanged(artifact: Artifact) -> Download:
     with suppress(OSError):
         if _is(source, artifact):
             source.seek(0)
-            return Download(artifact, source)
+            return Download(source, artifact.size, artifact.sha256)
     source.close()
     raise changed()
 
@@ -96,9 +62,3 @@ def _is(source: BufferedReader, artifact: Artifact) -> bool:
 
 def changed() -> Conflict:
     return Conflict("changed", "The file is not there any more as its run left it.")
-
-
-def file_name(path: str) -> str:
-    """The last part of a path, without what has no look of its own: it stands in headers."""
-    name = path.replace("\\", "/").rpartition("/")[2]
-    return "".join(sign if sign.isprintable() else "_" for sign in name) or "file"

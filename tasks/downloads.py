@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader
 from typing import IO
 
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.http import content_disposition_header
+
 BLOCK_BYTES = 256 * 1024
+SMALL_BYTES = 1024 * 1024
+"""So much is read before anything is sent."""
 
 
 class Blocks:
@@ -30,3 +39,53 @@ class Blocks:
             self.close()
             raise StopAsyncIteration
         return block
+
+
+class Torn(Exception):
+    """The file was changed while it was being sent; what was sent is not what was promised."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """An open file whose content had this digest a moment ago. Whoever has it closes it."""
+
+    source: BufferedReader
+    size: int
+    sha256: str
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes. The last ones only come if all of them have the digest: else `Torn`."""
+        digest, held = hashlib.sha256(), b""
+        with self.source:
+            while block := self.source.read(BLOCK_BYTES):
+                digest.update(block)
+                if held:
+                    yield held
+                held = block
+            if digest.hexdigest() != self.sha256:
+                raise Torn("The file changed while it was being read.")
+            yield held
+
+    def read(self) -> bytes:
+        """All of it. Raises Torn."""
+        return b"".join(self.blocks())
+
+
+async def attachment(download: Download, name: str, media_type: str) -> HttpResponseBase:
+    """The file as a download that nothing shows. Raises Torn, of a small one."""
+    headers = {
+        "Content-Type": media_type,
+        "Content-Length": str(download.size),
+        "Content-Disposition": str(content_disposition_header(True, name)),
+        "Cache-Control": "private, no-store",
+        "ETag": f'"{download.sha256}"',
+    }
+    if download.size <= SMALL_BYTES:
+        return HttpResponse(await asyncio.to_thread(download.read), headers=headers)
+    return StreamingHttpResponse(Blocks(download.blocks(), download.source.close), headers=headers)
+
+
+def file_name(path: str) -> str:
+    """The last part of a path, without what has no look of its own: it stands in headers."""
+    name = path.replace("\\", "/").rpartition("/")[2]
+    return "".join(sign if sign.isprintable() else "_" for sign in name) or "file"

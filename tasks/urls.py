@@ -18,6 +18,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("artifacts/<str:artifact_id>/view", artifact.view, name="artifact"),
     path("inbox", views.inbox, name="inbox"),
     path("workspaces/<str:workspace_id>", views.people, name="people"),
+    path("workspaces/<str:workspace_id>/files", views.files, name="files"),
     path("decide/<str:signed>", decide.decide, name="decide"),
     path("settings", views.preferences, name="settings"),
     path("language", views.choose_language, name="language"),

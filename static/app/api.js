@@ -29,26 +29,46 @@ function token() {
 }
 
 export async function api(method, path, body, { key, signal, timeout = 20_000 } = {}) {
-  const headers = { Accept: "application/json" };
-  if (method !== "GET") headers[csrf.header] = token();
+  const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
   const text = body === undefined ? undefined : JSON.stringify(body);
+  const keepalive = method !== "GET" && (text?.length ?? 0) < KEEPALIVE_CHARS; // a press arrives although the page goes
   const stops = [AbortSignal.timeout(timeout), ...(signal ? [signal] : [])];
-  let response;
+  return answer(await send(method, path, { headers, body: text, keepalive, signal: AbortSignal.any(stops) }));
+}
+
+/** Bytes to the server, as they are: they may take long. */
+export async function put(path, bytes) {
+  return answer(await send("PUT", path, { headers: { "Content-Type": "application/octet-stream" }, body: bytes }));
+}
+
+/** Bytes from the server, and the tag that says which ones they are. */
+export async function bytesOf(path) {
+  const response = await send("GET", path, {});
+  if (!response.ok) return answer(response);
   try {
-    response = await fetch(path, {
-      method,
-      headers,
-      body: text,
-      keepalive: method !== "GET" && (text?.length ?? 0) < KEEPALIVE_CHARS, // a press arrives although the page goes
-      credentials: "same-origin",
-      signal: AbortSignal.any(stops),
-    });
+    return { bytes: await response.arrayBuffer(), tag: (response.headers.get("ETag") ?? "").replaceAll('"', "") };
+  } catch (error) {
+    throw new ApiError(0, "unreachable", String(error)); // cut off in the middle
+  }
+}
+
+/** Only the tag: the bytes stay where they are. */
+export async function tagOf(path) {
+  const response = await send("GET", path, {});
+  if (!response.ok) return answer(response);
+  await response.body?.cancel();
+  return (response.headers.get("ETag") ?? "").replaceAll('"', "");
+}
+
+async function send(method, path, { headers = {}, ...options }) {
+  const own = { Accept: "application/json", ...(method === "GET" ? {} : { [csrf.header]: token() }) };
+  try {
+    return await fetch(path, { method, headers: { ...own, ...headers }, credentials: "same-origin", ...options });
   } catch (error) {
     throw new ApiError(0, "unreachable", String(error));
   }
-  return answer(response);
 }
 
 async function answer(response) {

@@ -1,5 +1,6 @@
 // The chat page: `/` (a new task) and `/c/{id}` (a conversation). Puts the parts together and owns nothing else.
 import { api, post } from "./api.js";
+import { attachments } from "./attachments.js";
 import { attention } from "./attention.js";
 import { lineBanner } from "./banner.js";
 import { alarm, announce, begin, confirmed, copied, keys, menu, openCards, showCard, toast } from "./chrome.js";
@@ -24,9 +25,12 @@ const session = boot.session;
 const $ = (id) => document.getElementById(id);
 const attend = attention(boot.urls.static);
 
+const place = () => session?.workspace.id || $("workspace")?.value || boot.workspaces[0]?.id;
+const attached = $("attach") && attachments({ list: $("attached"), button: $("attach"), pick: $("attach-pick"), zone: $("compose") }, place);
+$("workspace")?.addEventListener("change", () => attached?.moved());
 const compose = composer(
   { form: $("compose"), text: $("say"), when: $("when"), stop: $("stop"), send: $("send"), problem: $("problem"), queue: $("queue") },
-  { session: session?.id, workspace: () => $("workspace")?.value || boot.workspaces[0]?.id, model: () => $("model")?.value, onSent: sent, announce },
+  { session: session?.id, workspace: place, attached, model: () => $("model")?.value, onSent: sent, announce },
 );
 const list = sessionList(
   { groups: $("groups"), search: $("search"), count: $("inbox-count"), empty: $("no-sessions"), archive: $("archive") },

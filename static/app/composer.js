@@ -5,7 +5,7 @@ import { h, iconButton, reconcile, say } from "./dom.js";
 import { currentTask, pendingOf, queuedTasks, unread } from "./model.js";
 import { number, t } from "./text.js";
 
-/** `parts`: {form, text, when, stop, send, problem, queue}; `ctx`: {session, workspace(), model(), onSent(created), announce}. */
+/** `parts`: {form, text, when, stop, send, problem, queue}; `ctx`: {session, workspace(), model(), attached, onSent(created), announce}. */
 export function composer(parts, ctx) {
   const { form, text } = parts;
   const kept = draftOf(ctx.session ?? "new");
@@ -36,16 +36,18 @@ export function composer(parts, ctx) {
   async function send() {
     const words = text.value.trim();
     if (!words || busy) return;
+    if (ctx.attached?.waits()) return problem(t("A file is still on its way. Send again when it is there."));
     const task = running();
     const later = parts.when && !parts.when.hidden && parts.when.querySelector("input:checked").value === "queue";
     const steer = task && task.status !== "queued" && !later;
-    const [path, body] = steer ? [`/api/tasks/${task.id}/messages`, { text: words, delivery: "steer" }] : ["/api/tasks", goalBody(words)];
+    const [path, body] = steer ? [`/api/tasks/${task.id}/messages`, { text: naming(words), delivery: "steer" }] : ["/api/tasks", goalBody(words)];
     lock(true);
     try {
       const created = await deliver(path, body);
       attempt = null;
       text.value = "";
       kept.write("");
+      ctx.attached?.clear();
       problem("");
       ctx.onSent(created, steer);
     } catch (error) {
@@ -57,9 +59,17 @@ export function composer(parts, ctx) {
   }
 
   function goalBody(goal) {
-    if (ctx.session) return { goal, session_id: ctx.session, when_busy: "queue" };
+    const paths = ctx.attached?.paths() ?? [];
+    const attachments = paths.length ? { attachments: paths } : {};
+    if (ctx.session) return { goal, session_id: ctx.session, when_busy: "queue", ...attachments };
     const model = ctx.model();
-    return { goal, workspace_id: ctx.workspace(), ...(model ? { model } : {}) };
+    return { goal, workspace_id: ctx.workspace(), ...(model ? { model } : {}), ...attachments };
+  }
+
+  /** What is said in the middle of a task names its files as the server lets a goal name them. */
+  function naming(words) {
+    const paths = ctx.attached?.paths() ?? [];
+    return paths.length ? `${words}\n\nAttached files:\n${paths.map((path) => `- ${path}`).join("\n")}` : words;
   }
 
   function deliver(path, body) {

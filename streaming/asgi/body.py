@@ -11,8 +11,10 @@ Relies on internals of Daphne 4.2 and Twisted; tests with a real Daphne hold the
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from streaming.asgi.wire import App, Message, Receive, Scope, Send, error_messages, send_error
@@ -23,23 +25,41 @@ DISCARD = 8
 DISCARD_SECONDS = 10.0
 
 
-class BodyLimit:
-    """Answers 413 in the one error shape when the body is longer than `limit` bytes."""
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How long a body may be."""
 
-    def __init__(self, app: App, limit: int = MAX_BODY) -> None:
+    limit: int = MAX_BODY
+    upload: int = MAX_BODY
+    """The same where somebody sends a file: a PUT to a path that `uploads` fits whole."""
+    uploads: re.Pattern[bytes] | None = None
+
+    def of(self, method: bytes, raw_path: bytes) -> int:
+        """By the path as it was sent: Daphne and the application must come to the same answer, or
+        what Daphne cut would pass for the whole."""
+        if self.uploads is not None and method == b"PUT" and self.uploads.fullmatch(raw_path):
+            return self.upload
+        return self.limit
+
+
+class BodyLimit:
+    """Answers 413 in the one error shape when the body is longer than `bounds` allow."""
+
+    def __init__(self, app: App, bounds: Bounds | None = None) -> None:
         self._app = app
-        self._limit = limit
+        self._bounds = bounds or Bounds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = _Counted(receive, self._limit)
+        limit = self._bounds.of(scope["method"].encode(), scope.get("raw_path") or b"")
+        body = _Counted(receive, limit)
         declared = _declared(scope)
-        if declared <= self._limit:
+        if declared <= limit:
             await self._app(scope, body, send)
             if not body.too_long:
                 return
-        if declared <= DISCARD * self._limit:
-            await body.drop(DISCARD * self._limit)
-        await send_error(send, 413, "too_large", _too_long(self._limit))
+        if declared <= DISCARD * limit:
+            await body.drop(DISCARD * limit)
+        await send_error(send, 413, "too_large", _too_long(limit))
 
 
 class _Counted:
@@ -80,15 +100,15 @@ def _declared(scope: Scope) -> int:
     return 0
 
 
-def bound_daphne(limit: int = MAX_BODY) -> None:
-    """Gives the bound to Daphne, where it serves us; to be called once."""
+def bound_daphne(bounds: Bounds | None = None) -> None:
+    """Gives the bounds to Daphne, where it serves us; to be called once."""
     protocol: Any = sys.modules.get("daphne.http_protocol")
     if protocol is not None:
-        protocol.WebRequest = _bounded(protocol.WebRequest, limit)
+        protocol.WebRequest = _bounded(protocol.WebRequest, bounds or Bounds())
 
 
-def _bounded(request: Any, limit: int) -> Any:
-    """Daphne's class of requests for bodies of at most `limit` bytes.
+def _bounded(request: Any, bounds: Bounds) -> Any:
+    """Daphne's class of requests for bodies as long as the bounds allow.
 
     It keeps one byte too many of a longer one. What is absurd is answered, and the connection
     closed, while it still arrives.
@@ -97,6 +117,7 @@ def _bounded(request: Any, limit: int) -> Any:
     class Bounded(request):  # type: ignore[misc]  # Daphne has no types
         _seen = 0
         _refused = False
+        _limit = bounds.limit
 
         def __init__(self, *args: Any, **options: Any) -> None:
             # Twisted would parse forms, which nobody reads, and answer broken ones itself.
@@ -104,12 +125,14 @@ def _bounded(request: Any, limit: int) -> Any:
 
         def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
             super().gotLength(length)
+            raw_path, _, _ = self.channel._path.partition(b"?")
+            self._limit = bounds.of(self.channel._command, raw_path)
             self._count(length or 0)
             self._seen = 0
 
         def handleContentChunk(self, data: bytes) -> None:  # noqa: N802
             self._count(len(data))
-            room = limit + 1 - self.content.tell()
+            room = self._limit + 1 - self.content.tell()
             if room > 0 and not self._refused:
                 super().handleContentChunk(data[:room])
 
@@ -119,9 +142,9 @@ def _bounded(request: Any, limit: int) -> Any:
 
         def _count(self, more: int) -> None:
             self._seen += more
-            if self._seen > DISCARD * limit and not self._refused:
+            if self._seen > DISCARD * self._limit and not self._refused:
                 self._refused = True
-                _refuse(self.channel, limit)
+                _refuse(self.channel, self._limit)
 
     return Bounded
 

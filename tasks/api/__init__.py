@@ -17,6 +17,7 @@ from tasks.api import (
     chat,
     errors,
     exports,
+    files,
     health,
     models,
     rules,
@@ -52,6 +53,7 @@ api.add_router("/rules", rules.router)
 api.add_router("/sessions", sessions.router)
 api.add_router("/sessions", exports.of_session)
 api.add_router("/workspaces", workspaces.router)
+api.add_router("/workspaces", files.router)
 api.add_router("/models", models.router)
 api.add_router("/usage", usage.router)
 api.add_router("/tokens", tokens.router)

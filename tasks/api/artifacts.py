@@ -6,19 +6,14 @@ import asyncio
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.utils.http import content_disposition_header
 from ninja import Router
 
 from tasks import access, artifacts
 from tasks.api.edge import who
 from tasks.api.schemas import ArtifactList, ArtifactOut, answers
-from tasks.downloads import Blocks
-from tasks.models import Artifact
-
-SMALL_BYTES = 1024 * 1024
-"""So much is read before anything is sent."""
+from tasks.downloads import Torn, attachment, file_name
 
 router = Router(tags=["artifacts"])
 of_task = Router(tags=["tasks"])
@@ -38,17 +33,7 @@ async def download(request: HttpRequest, artifact_id: str) -> HttpResponseBase:
     artifact = await sync_to_async(artifacts.find)(who(request), artifact_id)
     # Not in the request's lane: a large file takes long to be read.
     opened = await asyncio.to_thread(artifacts.open_unchanged, artifact)
-    headers = _headers(artifact)
-    if artifact.size <= SMALL_BYTES:
-        return HttpResponse(await asyncio.to_thread(opened.read), headers=headers)
-    return StreamingHttpResponse(Blocks(opened.blocks(), opened.source.close), headers=headers)
-
-
-def _headers(artifact: Artifact) -> dict[str, str]:
-    name = artifacts.file_name(artifact.path)
-    return {
-        "Content-Type": artifact.media_type,
-        "Content-Length": str(artifact.size),
-        "Content-Disposition": str(content_disposition_header(True, name)),
-        "Cache-Control": "private, no-store",
-    }
+    try:
+        return await attachment(opened, file_name(artifact.path), artifact.media_type)
+    except Torn:
+        raise artifacts.changed() from None

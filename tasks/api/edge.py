@@ -29,11 +29,14 @@ class Identity:
     csrf = True
     """For the docs page: cookie requests need the token."""
 
-    def __init__(self, scope: str | None = None) -> None:
+    def __init__(self, scope: str | None = None, *, body: bool = True) -> None:
         self._scope = scope
+        self._body = body
+        """False: the operation reads it, as far as it goes."""
 
     async def __call__(self, request: HttpRequest) -> Principal:
-        take_body(request)
+        if self._body:
+            take_body(request)
         principal = await access.identify(request)
         safe = request.method in access.SAFE_METHODS
         principal.need(self._scope or ("read" if safe else "write"))

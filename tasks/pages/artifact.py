@@ -11,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from tasks import artifacts
+from tasks.downloads import Torn, file_name
 from tasks.errors import Conflict, NotFound
 from tasks.models import Artifact
 from tasks.pages.boot import boot, reader_of
@@ -32,12 +33,12 @@ def view(request: HttpRequest, artifact_id: str) -> HttpResponse:
     context: dict[str, Any] = {
         "boot": boot(request),
         "artifact": artifact,
-        "name": artifacts.file_name(artifact.path),
+        "name": file_name(artifact.path),
         "session": artifact.task.session,
     }
     try:
         context["html"] = _shown(artifact)
-    except Conflict:
+    except (Conflict, Torn):
         context["changed"] = True
     status = 409 if "changed" in context else 200
     return render(request, "artifact.html", context, status=status)

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from tasks import access
 from tasks.errors import NotFound
-from tasks.models import Session
+from tasks.models import Session, Workspace
 from tasks.pages.boot import boot, reader_of
 from tasks.policy_in_force import policy_in_force
 
@@ -51,14 +51,22 @@ def inbox(request: HttpRequest) -> HttpResponse:
 @login_required
 def people(request: HttpRequest, workspace_id: str) -> HttpResponse:
     """Who is in a workspace, and whose its sessions are; the page asks the API for both."""
-    reader = reader_of(request)
-    try:
-        workspace = access.find_workspace(reader, workspace_id)
-    except NotFound as error:
-        raise Http404(error.message) from error
-    owns = workspace.owner_id == reader.user_id
+    workspace = _workspace(request, workspace_id)
+    owns = workspace.owner_id == reader_of(request).user_id
     context = {"boot": boot(request), "workspace": workspace, "owns": owns}
     return render(request, "app/people.html", context)
+
+
+@require_safe
+@never_cache
+@login_required
+def files(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """What is in a workspace's folder; the page asks the API for it."""
+    workspace = _workspace(request, workspace_id)
+    writers = access.visible_workspaces(reader_of(request), access.WRITERS)
+    writes = writers.filter(pk=workspace.pk).exists()
+    context = {"boot": boot(request), "workspace": workspace, "writes": writes}
+    return render(request, "app/files.html", context)
 
 
 @require_safe
@@ -93,6 +101,13 @@ def _own_path(target: str) -> str:
     parts = urlsplit(target)
     safe = url_has_allowed_host_and_scheme(target, allowed_hosts=None)
     return target if safe and parts.path.startswith("/") else "/"
+
+
+def _workspace(request: HttpRequest, workspace_id: str) -> Workspace:
+    try:
+        return access.find_workspace(reader_of(request), workspace_id)
+    except NotFound as error:
+        raise Http404(error.message) from error
 
 
 def session_of(request: HttpRequest, session_id: str) -> Session:

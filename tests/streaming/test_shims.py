@@ -15,7 +15,7 @@ import pytest
 from django.db import connections
 from pytest_django import Settings
 
-from streaming.asgi.body import BodyLimit
+from streaming.asgi.body import BodyLimit, Bounds
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
 from streaming.asgi.lifetime import Lifetime, StartError
@@ -364,7 +364,7 @@ async def test_a_real_stream_view_runs_its_finally_at_the_close(lanes: LaneHandl
 
 
 async def test_a_body_of_exactly_the_limit_passes(lanes: LaneHandler) -> None:
-    async with client(BodyLimit(lanes, 1000)) as http:
+    async with client(BodyLimit(lanes, Bounds(limit=1000))) as http:
         assert (await http.post("/length", content=b"x" * 1000)).json() == {"length": 1000}
 
 
@@ -375,7 +375,7 @@ async def test_a_longer_body_gets_413_declared_or_not(lanes: LaneHandler, chunke
             yield b"x" * 100
 
     content = chunks() if chunked else b"x" * 1100
-    async with client(BodyLimit(lanes, 1000)) as http:
+    async with client(BodyLimit(lanes, Bounds(limit=1000))) as http:
         answer = await http.post("/length", content=content)
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == "too_large"
@@ -385,7 +385,7 @@ async def test_a_longer_body_gets_413_declared_or_not(lanes: LaneHandler, chunke
 async def test_an_endless_body_is_not_read_to_its_end() -> None:
     more = {"type": "http.request", "body": b"x" * 1000, "more_body": True}
     peer = Peer(*[more] * 100)
-    await peer.call(BodyLimit(streaming_app_that_reads_its_body, 1000))
+    await peer.call(BodyLimit(streaming_app_that_reads_its_body, Bounds(limit=1000)))
     assert peer.status == 413
     assert peer.inbox.qsize() > 80
 
@@ -394,7 +394,7 @@ async def test_a_body_of_absurd_length_is_refused_before_it_is_read() -> None:
     peer = Peer({"type": "http.request", "body": b"x", "more_body": True})
     scope = {**SCOPE, "headers": [(b"content-length", b"9" * 20)]}
     async with asyncio.timeout(5):
-        await BodyLimit(answer_ok, 1000)(scope, peer.receive, peer.send)
+        await BodyLimit(answer_ok, Bounds(limit=1000))(scope, peer.receive, peer.send)
     assert peer.status == 413
     assert peer.inbox.qsize() == 1
 
@@ -405,7 +405,7 @@ async def test_who_stops_sending_in_the_middle_of_a_long_body_gets_the_answer(
     monkeypatch.setattr("streaming.asgi.body.DISCARD_SECONDS", 0.05)
     peer = Peer({"type": "http.request", "body": b"x" * 1500, "more_body": True})
     async with asyncio.timeout(5):
-        await peer.call(BodyLimit(streaming_app_that_reads_its_body, 1000))
+        await peer.call(BodyLimit(streaming_app_that_reads_its_body, Bounds(limit=1000)))
     assert peer.status == 413
 
 

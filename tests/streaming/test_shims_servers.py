@@ -188,6 +188,29 @@ def test_a_long_body_gets_413_and_costs_no_memory(server: Daphne, chunked: bool)
     assert fits.json() == {"length": 2 * MIB}
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_uploaded_file_may_be_longer_by_its_path_as_it_was_sent(
+    server: Daphne, chunked: bool
+) -> None:
+    """What one of the two bounds let pass and the other cut would be taken for the whole."""
+    pieces = [b"x" * MIB] * 4
+    for method, path, most in (
+        ("PUT", "/longer", 4),
+        ("PUT", "/longer?path=%2Fx", 4),
+        ("POST", "/longer", 2),
+        ("PUT", "/longe%72", 2),
+        ("PUT", "//longer", 2),
+        ("PUT", "/length", 2),
+    ):
+        for count in (most, most + 0.5):
+            body = b"".join(pieces)[: int(count * MIB)] + (b"y" * MIB * 2 if count > 4 else b"")
+            content = iter([body]) if chunked else body
+            answer = httpx.request(method, server.url + path, content=content, timeout=20)
+            if answer.status_code == 200:
+                assert answer.json() == {"length": len(body)}, path
+            assert (answer.status_code == 413) == (count > most), (method, path, count)
+
+
 def test_a_second_server_on_the_same_database_is_refused_in_one_sentence(
     server: Daphne,
 ) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -44,7 +45,7 @@ from asgiref.sync import async_to_sync, sync_to_async  # noqa: E402 - needs the 
 from django.contrib.auth.models import User  # noqa: E402
 from django.urls import path  # noqa: E402
 
-from streaming.asgi.body import BodyLimit, bound_daphne  # noqa: E402
+from streaming.asgi.body import MAX_BODY, BodyLimit, Bounds, bound_daphne  # noqa: E402
 from streaming.asgi.exchanges import OpenExchanges  # noqa: E402
 from streaming.asgi.lanes import LaneHandler  # noqa: E402
 from streaming.asgi.lifetime import Lifetime, StartError  # noqa: E402
@@ -120,7 +121,7 @@ async def fail(request: HttpRequest) -> HttpResponse:
 
 
 async def length(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"length": len(request.body)})
+    return JsonResponse({"length": len(request.read())})
 
 
 async def upload(request: HttpRequest) -> HttpResponse:
@@ -138,6 +139,7 @@ urlpatterns = [
     path("wait", wait),
     path("fail", fail),
     path("length", length),
+    path("longer", length),
     path("upload", upload),
 ]
 
@@ -166,7 +168,8 @@ async def stop() -> None:
 
 
 handler = LaneHandler()
-exchanges = OpenExchanges(BodyLimit(handler))
+bounds = Bounds(upload=2 * MAX_BODY, uploads=re.compile(rb"/longer"))
+exchanges = OpenExchanges(BodyLimit(handler, bounds))
 patience = float(os.environ.get("PROBE_PATIENCE", "30"))
 application = Lifetime(
     BackPressure(exchanges, Pressure(patience=patience)),
@@ -176,4 +179,4 @@ application = Lifetime(
     exit_within=float(os.environ.get("PROBE_EXIT", "8")),
 )
 application.attach_to_daphne()
-bound_daphne()
+bound_daphne(bounds)

@@ -29,6 +29,7 @@ from tests.support.rows import make_session, make_user, make_workspace
 pytestmark = pytest.mark.django_db
 
 REPLY = {"decision": "reject"}
+SHA256_OF_A = hashlib.sha256(b"a").hexdigest()
 ROUTES: dict[tuple[str, str], Any] = {
     ("get", "/api/tasks/{task_id}"): None,
     ("get", "/api/tasks/{task_id}/events"): None,
@@ -52,6 +53,10 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("post", "/api/sessions/{session_id}/fork"): {"task_id": "{task_id}", "sequence": 1},
     ("post", "/api/sessions/{session_id}/handover"): {"username": "charlie"},
     ("get", "/api/workspaces/{workspace_id}/members"): None,
+    ("get", "/api/workspaces/{workspace_id}/files"): "path=.",
+    ("get", "/api/workspaces/{workspace_id}/files/content"): "path=a.md",
+    ("put", "/api/workspaces/{workspace_id}/files/content"): "path=b.md",
+    ("delete", "/api/workspaces/{workspace_id}/files/content"): f"path=a.md&sha256={SHA256_OF_A}",
     ("put", "/api/workspaces/{workspace_id}/members/{username}"): {"role": "approver"},
     ("delete", "/api/workspaces/{workspace_id}/members/{username}"): None,
     ("get", "/api/sessions/{session_id}/events"): None,
@@ -104,6 +109,7 @@ PAGES = (
     "/c/{session_id}/export.md",
     "/artifacts/{artifact_id}/view",
     "/workspaces/{workspace_id}",
+    "/workspaces/{workspace_id}/files",
 )
 """Pages with an id: the same 404 page for all; who is not signed in is sent to do so."""
 NOT_OURS = ("/admin/", "/decide/{signed}", "/sign-in/{token}", "/api/{path}", "/agui/{path}")
@@ -324,4 +330,4 @@ def test_samples_are_requests_that_the_owner_may_make(house: House, theirs: dict
     client = Client(headers=bearer(house.alice))
     for method, path in ROUTES:
         if method == "get" and not path.endswith(NO_ROW):
-            assert ask(client, method, path, None, theirs)[0] == 200, path
+            assert ask(client, method, path, ROUTES[method, path], theirs)[0] == 200, path

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
 from tasks import artifacts
-from tasks.artifacts import BLOCK_BYTES, Download, Torn, file_name
+from tasks.downloads import BLOCK_BYTES, Download, Torn, file_name
 from tasks.errors import Conflict
 from tasks.models import Artifact
 from tests.support.people import House, bearer, make_house

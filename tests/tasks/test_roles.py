@@ -57,14 +57,18 @@ ALLOWED: dict[frozenset[str], str] = {
         get /api/stream/{session_id}             get /api/workspaces/{workspace_id}/members
         get /c/{session_id}                      get /c/{session_id}/export.md
         get /c/{session_id}/export.html          get /artifacts/{artifact_id}/view
-        get /workspaces/{workspace_id}
+        get /workspaces/{workspace_id}           get /workspaces/{workspace_id}/files
+        get /api/workspaces/{workspace_id}/files
+        get /api/workspaces/{workspace_id}/files/content
         get /api/tasks/{task_id}/events/{sequence}/undo""",
     WORK: """
         post /api/tasks                          post /api/chat
         post /api/sessions                       post /api/tasks/{task_id}/cancel
         post /api/tasks/{task_id}/retry          post /api/tasks/{task_id}/messages
         patch /api/sessions/{session_id}         delete /api/sessions/{session_id}
-        post /api/sessions/{session_id}/fork""",
+        post /api/sessions/{session_id}/fork
+        put /api/workspaces/{workspace_id}/files/content
+        delete /api/workspaces/{workspace_id}/files/content""",
     DECIDE: """
         post /api/approvals/resolve              post /api/approvals/{approval_id}/resolve
         post /api/approvals/{approval_id}/snooze  post /api/approvals/{approval_id}/preview

@@ -41,6 +41,7 @@ from tasks.api.schemas.common import (
     answers,
     stamp,
 )
+from tasks.api.schemas.files import FileItem, FileList, FileOut
 from tasks.api.schemas.models import ModelList, ModelOut, PricesOut, UsageItem, UsageOut, UsageSums
 from tasks.api.schemas.rules import PolicyOut, RuleList, RuleOut
 from tasks.api.schemas.sessions import (
@@ -101,6 +102,9 @@ __all__ = [
     "ErrorOut",
     "EventList",
     "EventOut",
+    "FileItem",
+    "FileList",
+    "FileOut",
     "FileState",
     "ForkIn",
     "ForkedFrom",
