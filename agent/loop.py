@@ -102,21 +102,15 @@ class Loop:
             async with aclosing(self._steps()) as events:
                 async for event in events:
                     yield event
-                    self._learn(event)
+                    self.transcript.apply(event)
                     if isinstance(event, TaskFailed):
                         return
         except TimeoutError:
             for last in self._out_of_time():
                 yield last
-                self._learn(last)
+                self.transcript.apply(last)
         finally:
             self._begun()
-
-    def _learn(self, event: AgentEvent) -> None:
-        if not isinstance(event, LIVE):
-            self.transcript.apply(event)
-        elif not isinstance(event, ToolProgress):
-            self.transcript.watch(event)
 
     def _begun(self) -> None:
         on_begun, self.on_begun = self.on_begun, None

@@ -25,14 +25,11 @@ def surely_fits(value: Any, schema: Any) -> bool:
     if not isinstance(schema, dict):
         return False
     for keyword, wanted in schema.items():
-        if keyword not in _SILENT and not _certain(keyword, wanted, value, schema):
-            return False
+        if keyword not in _SILENT:
+            check = _CHECKS.get(keyword)
+            if check is None or not check(value, wanted, schema):
+                return False
     return True
-
-
-def _certain(keyword: str, wanted: Any, value: Any, schema: dict[str, Any]) -> bool:
-    check = _CHECKS.get(keyword)
-    return check is not None and check(value, wanted, schema)
 
 
 def _type(value: Any, wanted: Any, schema: dict[str, Any]) -> bool:

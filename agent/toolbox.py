@@ -332,6 +332,8 @@ def _fitting(result: ToolResult) -> ToolResult:
 
 def _bound_details(details: dict[str, Any]) -> dict[str, Any]:
     """Plain JSON of bounded size; of too much, the small entries stay."""
+    if _surely_fitting(details):
+        return dict(details)
     try:
         text = json.dumps(details, default=str, allow_nan=False)
         plain: dict[str, Any] = clean_json(json.loads(text))
@@ -347,6 +349,19 @@ def _bound_details(details: dict[str, Any]) -> dict[str, Any]:
             kept[key] = value
             room -= size
     return kept
+
+
+def _surely_fitting(details: dict[str, Any]) -> bool:
+    """A quick yes for a few numbers and short texts, as nearly all details are."""
+    texts = [*details, *[value for value in details.values() if type(value) is str]]
+    if not (_PLAIN.issuperset(map(type, details.values())) and set(map(type, details)) <= {str}):
+        return False
+    text = "".join(texts)
+    return 6 * len(text) + 40 * len(details) <= MAX_DETAILS and clean(text) == text
+
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Floats are not in it: some are no JSON."""
 
 
 def _explain(tool: Tool, error: Exception, root: Path) -> str:

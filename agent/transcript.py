@@ -1,7 +1,8 @@
 """The conversation so far, folded from events, and nothing else.
 
 `apply()` takes stored events in their order; the engine applies its own the moment they are stored,
-a later run applies the same ones from the log, so both hold the same messages by construction.
+a later run applies the same ones from the log, so both hold the same messages by construction. Of
+live ones it only remembers unfinished text, in case a cancel makes that the last word.
 Whatever the cut, `messages()` is a history that a strict provider accepts: every call has exactly
 one result, right after the message that asked for it, in the order of the calls.
 """
@@ -23,6 +24,7 @@ from agent.entries import Exchange as Exchange
 from agent.entries import Spent as Spent
 from agent.events import (
     AgentCompleted,
+    AgentEvent,
     ApprovalRequired,
     ApprovalResolved,
     AssistantDelta,
@@ -30,7 +32,6 @@ from agent.events import (
     BudgetExceeded,
     BudgetWarning,
     ContextCompacted,
-    Delta,
     ModelCallFinished,
     ModelCallRetried,
     ModelCallStarted,
@@ -87,16 +88,14 @@ class Transcript:
 
     # ── folding ──────────────────────────────────────────────────────────────────────────────
 
-    def apply(self, event: StoredEvent) -> None:
+    def apply(self, event: AgentEvent) -> None:
         handler = _HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event)
 
-    def watch(self, delta: Delta) -> None:
-        """Remember unfinished text, in case a cancel makes it the last word."""
-        if isinstance(delta, AssistantDelta):
-            self._partial_step = delta.step
-            self._partial.setdefault(delta.block_id, []).append(delta.delta)
+    def _unfinished(self, delta: AssistantDelta) -> None:
+        self._partial_step = delta.step
+        self._partial.setdefault(delta.block_id, []).append(delta.delta)
 
     def _task_created(self, event: TaskCreated) -> None:
         self.spent = Spent()
@@ -378,6 +377,7 @@ _ENDINGS: dict[type, str] = {
 }
 
 _HANDLERS: dict[type, Callable[[Transcript, Any], None]] = {
+    AssistantDelta: Transcript._unfinished,
     TaskCreated: Transcript._task_created,
     UserMessageAdded: Transcript._user_message,
     ModelCallStarted: Transcript._model_call_started,

@@ -61,6 +61,9 @@ class Chunk(msgspec.Struct):
     choices: list[Choice] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None
+    errors: Any = None
+    detail: Any = None
+    error_code: Any = None
     other: dict[str, Any] | None = None
     """The whole object, when it has no choices and its meaning lies elsewhere."""
 
@@ -79,7 +82,14 @@ def decode(payload: bytes) -> Chunk | None:
         chunk = _typed.decode(payload)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _loose(payload)
-    return chunk if chunk.choices and not chunk.error else _loose(payload)
+    if chunk.error or not (chunk.choices or _is_usage(chunk)):
+        return _loose(payload)
+    return chunk
+
+
+def _is_usage(chunk: Chunk) -> bool:
+    """Whether it tells what the reply cost, and of no failure: the last chunk of most replies."""
+    return bool(chunk.usage) and not (chunk.errors or chunk.detail or chunk.error_code)
 
 
 class Alike:

@@ -44,6 +44,10 @@ class Answer(Protocol):
         """What has come of the body, unpacked; waits when nothing has. Empty at its end."""
         ...
 
+    def at_end(self) -> bool:
+        """Whether the whole body was read; False when that is not known yet."""
+        ...
+
     def close(self) -> None:
         """Give the connection back, or close it when the body was not read to its end."""
         ...
@@ -116,6 +120,7 @@ class _Answer:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self.read = response.content.readany
+        self.at_end = response.content.at_eof
         self.close = response.close
 
 

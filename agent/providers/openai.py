@@ -155,7 +155,7 @@ class OpenAIProvider:
     ) -> bytes:
         """The body as it arrives, empty at its end. Silence is an error, unless the reply may end
         here."""
-        until = patience.until(assembler)
+        until = None if answer.at_end() else patience.until(assembler)
         if until is None:
             return b""
         try:

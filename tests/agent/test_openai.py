@@ -109,6 +109,9 @@ class Flood:
     async def read(self) -> bytes:
         return b": ping\n\n" if time.monotonic() < self._enough else b""
 
+    def at_end(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
     async def aclose(self) -> None: ...

@@ -166,7 +166,7 @@ def test_a_stale_answer_leaves_the_question_open() -> None:
 def test_the_attempt_that_was_retried_never_happened() -> None:
     error = ErrorInfo(code="provider_incomplete", message="cut")
     transcript = Transcript([CREATED, started()])
-    transcript.watch(AssistantDelta(step=1, block_id="x", offset=0, delta="half"))
+    transcript.apply(AssistantDelta(step=1, block_id="x", offset=0, delta="half"))
     transcript.apply(ModelCallRetried(step=1, attempt=1, error=error, delay_seconds=0))
     assert transcript.partial_events() == []
     for event in (started(1, 2), said("Whole."), finished()):
@@ -178,7 +178,7 @@ def test_the_attempt_that_was_retried_never_happened() -> None:
 def test_what_was_watched_is_the_last_word_of_a_cancelled_run() -> None:
     transcript = Transcript([CREATED, started()])
     for offset, piece in ((0, "Ten "), (4, "words")):
-        transcript.watch(AssistantDelta(step=1, block_id="x", offset=offset, delta=piece))
+        transcript.apply(AssistantDelta(step=1, block_id="x", offset=offset, delta=piece))
     (partial,) = transcript.closing_events("the task was stopped")
     assert isinstance(partial, AssistantMessageAdded)
     assert (partial.text, partial.partial) == ("Ten words", True)
