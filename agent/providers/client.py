@@ -1,7 +1,7 @@
-"""The HTTP pool to all models, on aiohttp; and the seam where tests stand in for it.
+"""The HTTP pool to all models; and the seam where tests stand in for it.
 
-Nothing stands between a provider and aiohttp: a library above it builds and routes a request that
-aiohttp then builds again, and passes every read through layers of its own.
+A model is asked over connections of our own (`connections`). Only what goes through a proxy goes
+through aiohttp, which knows how to talk to proxies.
 
 Proxies: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` are honoured, as people behind one
 expect, but never for this machine: a local model is asked directly whatever the shell exports. A
@@ -11,9 +11,10 @@ Redirects are not followed, since the key would travel with them. No cookie is k
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Protocol, Self
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,12 +23,12 @@ import httpx
 from yarl import URL
 
 from agent.addresses import is_this_machine
+from agent.providers.connections import KEEPALIVE_SECONDS, Connections, Place
 from agent.providers.transport import ProxyUnusable
 
 MAX_CONNECTIONS = 1024
-"""Above the active runs of a process; the pool never makes a run wait."""
-KEEPALIVE_SECONDS = 15.0
-"""Short, so that a server seldom closes a connection just as we send on it."""
+"""Through proxies. Above the active runs of a process; the pool never makes a run wait."""
+_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Answer(Protocol):
@@ -69,11 +70,29 @@ class Pool:
     """The client of a process; to be used on one event loop."""
 
     def __init__(self) -> None:
+        self._connections: Connections | None = None
         self._session: aiohttp.ClientSession | None = None
+        """To proxies."""
         self._proxies = getproxies()
 
     async def post(
         self, url: URL, content: bytes, headers: Mapping[str, str], connect_seconds: float
+    ) -> Answer:
+        proxy = self._proxy_for(url) if self._proxies else None
+        if proxy is not None:
+            return await self._through(proxy, url, content, headers, connect_seconds)
+        if self._connections is None:
+            self._connections = Connections(_ssl_context())
+        request = _request(url, content, headers)
+        return await self._connections.post(_place(url), request, connect_seconds)
+
+    async def _through(
+        self,
+        proxy: str,
+        url: URL,
+        content: bytes,
+        headers: Mapping[str, str],
+        connect_seconds: float,
     ) -> Answer:
         session = self._session = self._session or _session()
         timeout = aiohttp.ClientTimeout(
@@ -86,11 +105,13 @@ class Pool:
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
-                proxy=self._proxy_for(url) if self._proxies else None,
+                proxy=proxy,
             )
         )
 
     async def aclose(self) -> None:
+        if self._connections is not None:
+            await self._connections.aclose()
         if self._session is not None:
             await self._session.close()
 
@@ -111,6 +132,26 @@ class Pool:
         if not proxy.lower().startswith(("http://", "https://")):
             raise ProxyUnusable
         return proxy
+
+
+@lru_cache(maxsize=64)
+def _place(url: URL) -> Place:
+    return Place(url.raw_host or "", url.port or 0, url.scheme == "https")
+
+
+def _request(url: URL, content: bytes, headers: Mapping[str, str]) -> bytes:
+    """A POST as bytes. Raises ValueError for a header that cannot be sent."""
+    if any(_UNSENDABLE.search(value) for value in headers.values()):
+        raise ValueError("a header holds control characters")
+    lines = [_first_lines(url), *[f"{name}: {value}" for name, value in headers.items()]]
+    head = "\r\n".join([*lines, f"content-length: {len(content)}", "", ""])
+    return head.encode("latin-1") + content
+
+
+@lru_cache(maxsize=64)
+def _first_lines(url: URL) -> str:
+    host = url.host_port_subcomponent
+    return f"POST {url.raw_path_qs} HTTP/1.1\r\nhost: {host}\r\nuser-agent: Pilothouse"
 
 
 class _Answer:

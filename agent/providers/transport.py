@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from agent.errors import ProviderError, ProviderIncomplete, ProviderRefused, ProviderUnavailable
+from agent.providers.connections import ConnectTimeout, NoConnection
 
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 """What sending and reading can raise; ValueError is an address or a header that cannot be sent."""
@@ -59,9 +61,9 @@ def transport_failure(
         )
     if isinstance(error, TimeoutError):
         return _timeout(error, where, seconds, reading)
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
+    if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
         return _unreachable(f"The host of the model's server, {where}, has no address.")
-    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
+    if isinstance(error, aiohttp.ClientConnectorError | NoConnection):
         return _unreachable(f"No connection to the model's server at {where}.")
     if isinstance(error, aiohttp.InvalidURL | ValueError):
         return _not_sent(error, where)
@@ -99,7 +101,7 @@ def _number(text: str) -> float | None:
 
 
 def _timeout(error: Exception, where: str, seconds: float, reading: bool) -> ProviderError:
-    if isinstance(error, aiohttp.ServerTimeoutError):
+    if isinstance(error, aiohttp.ServerTimeoutError | ConnectTimeout):
         message = f"No connection to the model's server at {where} in time."
     elif reading:
         message = f"The model said nothing for {seconds:g} seconds."

@@ -1,0 +1,321 @@
+"""Connections to a real server on loopback: when they are used again, and when they are closed."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from agent.providers import connections
+from agent.providers.connections import (
+    MAX_UNREAD_BYTES,
+    Connections,
+    ConnectTimeout,
+    NoConnection,
+    Place,
+    Reply,
+)
+from agent.providers.http1 import Broken
+
+ASK = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"
+HI = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nHi"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+OFFERED = 32 * 2**20
+Play = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Plays one scene for each request that comes, whatever the connection; then the first again."""
+
+    def __init__(self, *scenes: Play, tls: ssl.SSLContext | None = None) -> None:
+        self._scenes = scenes
+        self._tls = tls
+        self._change = asyncio.Condition()
+        self.asked = self.opened = self.closed = 0
+
+    async def __aenter__(self) -> Server:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        port = self._server.sockets[0].getsockname()[1]
+        self.place = Place("127.0.0.1", port, self._tls is not None)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                self.asked += 1
+                await self._scenes[(self.asked - 1) % len(self._scenes)](reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            async with self._change:
+                self.closed += 1
+                self._change.notify_all()
+        finally:
+            writer.close()
+
+    async def until_closed(self, connections: int) -> None:
+        """So many of them by the client."""
+        async with asyncio.timeout(10), self._change:
+            await self._change.wait_for(lambda: self.closed == connections)
+
+
+def says(data: bytes) -> Play:
+    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+
+    return play
+
+
+def says_last(data: bytes) -> Play:
+    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        writer.close()
+
+    return play
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Connections]:
+    pool = Connections(ssl.create_default_context())
+    yield pool
+    await pool.aclose()
+
+
+async def asked(pool: Connections, server: Server, seconds: float = 10) -> Reply:
+    return await pool.post(server.place, ASK, seconds)
+
+
+async def whole(reply: Reply) -> bytes:
+    reads = []
+    while read := await reply.read():
+        reads.append(read)
+    assert reply.at_end()
+    reply.close()
+    return b"".join(reads)
+
+
+async def test_one_request_after_the_other_takes_one_connection(pool):
+    async with Server(says(HI)) as server:
+        for _ in range(3):
+            assert await whole(await asked(pool, server)) == b"Hi"
+        assert (server.opened, server.asked) == (1, 3)
+
+
+async def test_requests_side_by_side_never_wait_for_each_other(pool):
+    async with Server(says(HI)) as server:
+        replies = [await asked(pool, server) for _ in range(3)]
+        assert [await whole(reply) for reply in replies] == [b"Hi"] * 3
+        assert server.opened == 3
+
+
+async def test_a_reply_that_was_closed_twice_disturbs_nobody(pool):
+    async with Server(says(HI)) as server:
+        first = await asked(pool, server)
+        assert await whole(first) == b"Hi"
+        second = await asked(pool, server)
+        first.close()
+        third = await asked(pool, server)
+        assert [await whole(second), await whole(third)] == [b"Hi", b"Hi"]
+        assert server.opened == 2
+
+
+async def test_a_body_that_was_not_read_to_its_end_closes_its_connection(pool):
+    async with Server(says(CHUNKED + b"2\r\nHi\r\n"), says(HI)) as server:
+        reply = await asked(pool, server)
+        assert await reply.read() == b"Hi"
+        assert not reply.at_end()
+        reply.close()
+        await server.until_closed(1)
+        assert await whole(await asked(pool, server)) == b"Hi"
+
+
+async def test_a_request_that_was_given_up_closes_its_connection(pool):
+    async with Server(says(b"")) as server:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asked(pool, server)
+        await server.until_closed(1)
+
+
+async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(pool):
+    async with Server(says_last(HI)) as server:
+        for opened in (1, 2):
+            assert await whole(await asked(pool, server)) == b"Hi"
+            assert server.opened == opened
+            (connection,) = pool._open
+            await connection.lost
+
+
+async def test_what_nobody_asked_for_closes_a_connection(pool):
+    async with Server(says(HI + HI)) as server:
+        for opened in (1, 2):
+            assert await whole(await asked(pool, server)) == b"Hi"
+            assert server.opened == opened
+
+
+async def test_a_connection_waits_for_its_time_and_no_longer(pool, monkeypatch):
+    monkeypatch.setattr(connections, "KEEPALIVE_SECONDS", 0.02)
+    async with Server(says(HI)) as server:
+        await whole(await asked(pool, server))
+        await server.until_closed(1)
+        await whole(await asked(pool, server))
+        assert server.opened == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"HTTP/1.1 200", CHUNKED[:-2]])
+async def test_an_end_before_the_head_is_no_reply(pool, data):
+    async with Server(says_last(data)) as server:
+        with pytest.raises(ConnectionError):
+            await asked(pool, server)
+
+
+async def test_an_end_in_the_middle_comes_behind_what_was_sent(pool):
+    async with Server(says_last(CHUNKED + b"2\r\nHi\r\n5\r\nHel")) as server:
+        reply = await asked(pool, server)
+        with pytest.raises(Broken):
+            await whole(reply)
+
+
+async def test_a_body_may_end_with_its_connection(pool):
+    async with Server(says_last(b"HTTP/1.1 200 OK\r\n\r\nHello")) as server:
+        assert await whole(await asked(pool, server)) == b"Hello"
+
+
+async def test_what_nobody_takes_is_not_read(pool):
+    sent = 0
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(CHUNKED)
+        while sent < OFFERED:
+            writer.write(b"10000\r\n%b\r\n" % (b"x" * 65536))
+            await writer.drain()
+            sent += 65536
+        writer.write(b"0\r\n\r\n")
+
+    async with Server(flood, says(HI)) as server:
+        reply = await asked(pool, server)
+        before = -1
+        while sent != before:
+            before = sent
+            await asyncio.sleep(0.1)
+        assert sent < OFFERED / 2
+        first = await reply.read()
+        assert len(first) < 2 * MAX_UNREAD_BYTES
+        assert len(first) + len(await whole(reply)) == OFFERED
+        assert await whole(await asked(pool, server)) == b"Hi"
+        assert server.opened == 1
+
+
+@pytest.mark.parametrize(("coding", "bits"), [("gzip", 31), ("deflate", 15), ("Deflate", -15)])
+async def test_packed_bodies_are_unpacked_a_piece_at_a_time(pool, coding, bits):
+    text = b"Hello. " * 1_000_000
+    pack = zlib.compressobj(wbits=bits)
+    packed = pack.compress(text) + pack.flush()
+    head = f"HTTP/1.1 200 OK\r\ncontent-encoding: {coding}\r\ncontent-length: {len(packed)}\r\n\r\n"
+    async with Server(says(head.encode() + packed)) as server:
+        reply = await asked(pool, server)
+        reads = []
+        while read := await reply.read():
+            reads.append(read)
+        assert b"".join(reads) == text
+        assert max(map(len, reads)) <= connections.MAX_UNPACKED_BYTES
+        reply.close()
+        await whole(await asked(pool, server))
+        assert server.opened == 1
+
+
+async def test_damaged_packing_is_a_broken_reply(pool):
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 5\r\n\r\n"
+    async with Server(says(head + b"\x1fello")) as server:
+        reply = await asked(pool, server)
+        with pytest.raises(Broken):
+            await reply.read()
+
+
+async def test_nobody_listens(pool):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but it does not listen
+        with pytest.raises(NoConnection):
+            await pool.post(Place("127.0.0.1", taken.getsockname()[1], False), ASK, 5)
+
+
+async def test_a_server_that_does_not_greet_in_time(pool):
+    async with Server(says(HI)) as server:
+        silent = server.place._replace(tls=True)  # it waits for a request, we for its certificate
+        with pytest.raises(ConnectTimeout):
+            await pool.post(silent, ASK, 0.05)
+
+
+async def test_closing_the_pool_closes_what_waits_and_what_is_under_way():
+    pool = Connections(ssl.create_default_context())
+    async with Server(says(HI), says(HI), says(CHUNKED)) as server:
+        await whole(await asked(pool, server))
+        first = await asked(pool, server)
+        under_way = await asked(pool, server)
+        await whole(first)
+        await pool.aclose()
+        await server.until_closed(2)
+        with pytest.raises(ConnectionError):
+            await under_way.read()
+
+
+# ── TLS ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def certified(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context and that of a client who trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (folder / "server.pem").write_bytes(private + pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "server.pem")
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+async def test_a_trusted_server_is_asked_over_one_secure_connection(tmp_path):
+    theirs, ours = certified(tmp_path)
+    pool = Connections(ours)
+    async with Server(says(HI), says(CHUNKED + b"2\r\nHi\r\n0\r\n\r\n"), tls=theirs) as server:
+        for _ in range(3):
+            assert await whole(await asked(pool, server)) == b"Hi"
+        assert server.opened == 1
+        await pool.aclose()
+
+
+async def test_a_server_that_nobody_vouches_for_is_refused(tmp_path, pool):
+    theirs, _ = certified(tmp_path)
+    async with Server(says(HI), tls=theirs) as server:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asked(pool, server)
+        assert server.asked == 0
