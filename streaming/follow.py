@@ -26,6 +26,7 @@ from uuid import UUID
 from agent.events import TERMINAL_TYPES
 from streaming import growing, sse
 from streaming.growing import Seen
+from tasks.events import Past
 from tasks.hub import (
     BLOCKS_END_TYPES,
     After,
@@ -77,6 +78,8 @@ class Source:
     check: Callable[[], Awaitable[int | None]]
     """At each heartbeat: the newest event's number, or None when access has ended."""
     heartbeat: float
+    past: Callable[[int, int], Awaitable[Past]] | None = None
+    """(after, most) -> the next events of a log that is over, in one piece."""
 
 
 class Extras(Protocol):
@@ -236,6 +239,8 @@ class _Follower:
         """The next chunk of stored events; empty when the cursor is level with the log."""
         if self._cursor >= self._seat.topic.last:
             return b""
+        if past := await self._next_past():
+            return past
         if self._dress is not None:
             await self._dress.prepare(self._at_hand())
         chunk = self._stored(self._at_hand())
@@ -244,11 +249,22 @@ class _Follower:
             # The database may be ahead of the hub: what these rows end must not be shown again.
             self._seat.settle(rows)
             self._page = deque([*self._page, *_first(rows, PAGE_BYTES)])
-            self._page_rows = _rows_for_a_page(rows)
+            self._page_rows = _rows_for_a_page(len(rows), sum(len(row.body) for row in rows))
             if self._dress is not None:
                 await self._dress.prepare(self._at_hand())
             chunk = self._stored(self._at_hand())
         return chunk
+
+    async def _next_past(self) -> bytes:
+        """Where all is over nothing is growing that an event could end, so none is looked at."""
+        plain = self._over and self._extras is None and self._dress is None
+        if not plain or self._page or self._source.past is None:
+            return b""
+        found = await self._source.past(self._cursor, self._page_rows)
+        if found.body:
+            self._cursor, self._ended = found.last, found.ended
+            self._page_rows = _rows_for_a_page(found.count, len(found.body))
+        return found.body
 
     def _at_hand(self) -> Iterable[StoredFrame]:
         while self._page and self._page[0].number(self._kind) <= self._cursor:
@@ -351,10 +367,9 @@ class _Follower:
         return self._dress is not None and block.kind == "text"
 
 
-def _rows_for_a_page(rows: Sequence[StoredFrame]) -> int:
+def _rows_for_a_page(count: int, size: int) -> int:
     """How many rows like these make a page: each page is a hop to a thread."""
-    size = sum(len(row.body) for row in rows)
-    return min(MOST_PAGE_ROWS, max(PAGE_ROWS, len(rows) * PAGE_BYTES // (size + 1)))
+    return min(MOST_PAGE_ROWS, max(PAGE_ROWS, count * PAGE_BYTES // (size + 1)))
 
 
 def _first(rows: Sequence[StoredFrame], most: int) -> list[StoredFrame]:

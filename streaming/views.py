@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -18,8 +19,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 
 from streaming.asgi.streams import EventStream
-from streaming.follow import Dress, Frame, Greeting, Source, follow, heard
-from streaming.large import shared
+from streaming.follow import PAGE_BYTES, Dress, Frame, Greeting, Source, follow, heard
+from streaming.large import once, shared
 from streaming.rendering import Html
 from streaming.sse import parse_cursor
 from tasks import access, events, service
@@ -173,6 +174,10 @@ def task_source(principal: Principal, task_id: UUID, greeting: Greeting) -> Sour
     def page(after: int, limit: int) -> list[Frame]:
         return [events.frame(row) for row in events.page(task_id, after, limit)]
 
+    async def past(after: int, limit: int) -> events.Past:
+        read = partial(events.past, task_id, after, limit, PAGE_BYTES)
+        return await once(("past", str(task_id), after), read)
+
     async def greet() -> Greeting:
         return greeting
 
@@ -185,6 +190,7 @@ def task_source(principal: Principal, task_id: UUID, greeting: Greeting) -> Sour
         kind="task",
         id=str(task_id),
         page=shared("task", str(task_id), page),
+        past=past,
         greet=greet,
         check=check,
         heartbeat=conf().sse_heartbeat_seconds,

@@ -3,6 +3,7 @@
 Writing: `append()` inside a command of `tasks.writer`. It numbers the events, links them into the
 task's hash chain (`tasks.events.appending` defines it), inserts them and rings the hub after COMMIT.
 Reading: `page()`, `page_session()`, `one()` give rows; `wire_body()` and `frame()` their wire form.
+`past()` gives the log of a task that has ended as its stream sends it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tasks.events.appending import (
     forget,
     link,
 )
-from tasks.events.reading import one, page, page_session, row_of, stream, typed
+from tasks.events.reading import Past, one, page, page_session, past, row_of, stream, typed
 from tasks.events.rows import Row
 from tasks.events.together import NotTogether, Wanted, append_together
 from tasks.events.wire import MAX_CONTENT_BYTES, frame, wire_body, wire_time, with_html
@@ -32,6 +33,7 @@ __all__ = [
     "FenceLost",
     "Head",
     "NotTogether",
+    "Past",
     "Row",
     "Wanted",
     "append",
@@ -44,6 +46,7 @@ __all__ = [
     "one",
     "page",
     "page_session",
+    "past",
     "row_of",
     "stream",
     "typed",

@@ -4,17 +4,54 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from agent.events import StoredEvent, from_payload
+from agent.events import TERMINAL_TYPES, StoredEvent, from_payload
 from tasks import driver
 from tasks.events.rows import Row, aware, key_of, text_of
+from tasks.events.wire import told
 from tasks.models import TaskEvent
 
 _COLUMNS = tuple(Row.__struct_fields__)
 _PAGE = f"""
     SELECT {", ".join(_COLUMNS)} FROM tasks_taskevent
     WHERE task_id = %s AND sequence > %s ORDER BY sequence LIMIT %s"""  # noqa: S608
+
+
+# A time as text: SQLite's driver would make a value of each.
+_PAST = f"""
+    SELECT sequence, position, type, payload, CAST(created_at AS TEXT) FROM {TaskEvent._meta.db_table}
+    WHERE task_id = %s AND sequence > %s ORDER BY sequence LIMIT %s"""  # noqa: S608
+
+
+@dataclass(frozen=True)
+class Past:
+    """A piece of the log of a task that has ended."""
+
+    body: bytes
+    """Its events as the task's stream tells them; empty: there are none, or the next one is large."""
+    count: int = 0
+    last: int = 0
+    ended: bool = False
+    """The last one is the end of the task."""
+
+
+def past(task_id: str | uuid.UUID, after: int, limit: int, most_bytes: int) -> Past:
+    """The task's next events behind `after`, as many as fit."""
+    db = driver.database()
+    found = driver.rows(db, _PAST, [key_of(db, task_id), after, limit])
+    texts: list[str] = []
+    size, last, ended = 0, after, False
+    for event in told(text_of(task_id), found):
+        size += len(event.text)
+        if size > most_bytes:
+            break
+        texts.append(event.text)
+        last, ended = event.sequence, event.type in TERMINAL_TYPES
+        if ended:
+            break
+    return Past("".join(texts).encode(), len(texts), last, ended)
 
 
 def page(task_id: str | uuid.UUID, after: int = 0, limit: int = 200) -> list[Row]:

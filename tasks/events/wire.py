@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
 from tasks.canonical import canonical_json
-from tasks.events.rows import Row
+from tasks.events.rows import Row, aware
 from tasks.hub import StoredFrame
 
 MAX_CONTENT_BYTES = 4 * 1024
 """More of a tool's `content` than this is cut on a stream."""
+
+
+class Told(NamedTuple):
+    """An event as a stream tells it."""
+
+    sequence: int
+    type: str
+    text: str
 
 
 class _Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +60,33 @@ def wire_body(row: Row, *, cut: bool = False) -> bytes:
 
 
 def _wire_text(row: Row, *, cut: bool) -> str:
+    payload = _wire_payload(row.task_id, row.sequence, row.type, row.payload, cut)
     return (
         f'{{"sequence":{row.sequence},"position":{row.position},"type":"{row.type}",'
         f'"task_id":"{row.task_id}","created_at":"{wire_time(row.created_at)}",'
-        f'"payload":{_wire_payload(row, cut)}}}'
+        f'"payload":{payload}}}'
     )
+
+
+def told(task_id: str, rows: Iterable[tuple[int, int, str, str, str]]) -> Iterator[Told]:
+    """Events of a task as its stream tells them, id and all: for who reads a whole log at once.
+
+    Of each its sequence, position, type, payload and `created_at`, as text.
+    """
+    middle = f'","task_id":"{task_id}","created_at":"'
+    for sequence, position, kind, payload, created_at in rows:
+        text = (
+            f'id: {sequence}\nevent: {kind}\ndata: {{"sequence":{sequence},"position":{position},'
+            f'"type":"{kind}{middle}{_time_of(created_at)}",'
+            f'"payload":{_wire_payload(task_id, sequence, kind, payload, True)}}}\n\n'
+        )
+        yield Told(sequence, kind, text)
+
+
+@lru_cache(maxsize=16)
+def _time_of(created_at: str) -> str:
+    """Those of one append have one."""
+    return wire_time(aware(created_at))
 
 
 def with_html(event: bytes, html: str) -> bytes:
@@ -79,19 +112,20 @@ def frame(row: Row) -> StoredFrame:
     )
 
 
-def _wire_payload(row: Row, cut: bool) -> str:
+def _wire_payload(task_id: str, sequence: int, kind: str, payload: str, cut: bool) -> str:
     """The stored text, unless something in it is not for browsers."""
-    perhaps_large = row.type == "tool_call_finished" and len(row.payload) > MAX_CONTENT_BYTES // 4
-    if not (cut and perhaps_large) and '"provider_data"' not in row.payload:
-        return row.payload
-    fields = _object_decoder.decode(row.payload)
+    perhaps_large = kind == "tool_call_finished" and len(payload) > MAX_CONTENT_BYTES // 4
+    if not (cut and perhaps_large) and '"provider_data"' not in payload:
+        return payload
+    fields = _object_decoder.decode(payload)
     fields.pop("provider_data", None)
     if cut and "content" in fields:
-        fields |= _cut_content(row, fields["content"])
+        fields |= _cut_content(f"/api/tasks/{task_id}/events/{sequence}", fields["content"])
     return msgspec.json.encode(fields).decode()
 
 
-def _cut_content(row: Row, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+def _cut_content(whole: str, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """`whole` is where all of it can be read."""
     content = _text_decoder.decode(raw).encode()
     if len(content) <= MAX_CONTENT_BYTES:
         return {}
@@ -99,6 +133,6 @@ def _cut_content(row: Row, raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
         "content": content[:MAX_CONTENT_BYTES].decode(errors="ignore"),  # not half a character
         "truncated": True,
         "size": len(content),
-        "url": f"/api/tasks/{row.task_id}/events/{row.sequence}",
+        "url": whole,
     }
     return {name: msgspec.Raw(canonical_json(value).encode()) for name, value in changed.items()}
