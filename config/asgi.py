@@ -25,13 +25,13 @@ from django.conf import settings as django_settings
 
 import config.urls  # noqa: F401 - every page is there before the first request
 from agent.workspace import MAX_WRITE_BYTES
-from config import allocator
 from streaming.asgi.body import BodyLimit, Bounds, bound_daphne
+from streaming.asgi.eager import hasten_daphne
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
 from streaming.asgi.lifetime import Lifetime, StartError
 from streaming.asgi.pressure import BackPressure
-from tasks import garbage, server_lock
+from tasks import allocator, garbage, server_lock
 from tasks.api.files import UPLOADS
 from tasks.conf import conf
 from tasks.consumers import RunWorker
@@ -150,3 +150,4 @@ application = Lifetime(
 )
 application.attach_to_daphne()
 bound_daphne(bounds)
+hasten_daphne()

@@ -11,10 +11,10 @@ import sys
 from typing import NoReturn
 
 import django
-from daphne.cli import CommandLineInterface
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
+from config import loop
 from config.env import Environment, read
 
 
@@ -26,8 +26,15 @@ def main() -> None:
         _refuse(str(error), 2)
     if "--prepare" in sys.argv[1:]:
         _prepare(environment)
-    host, port = environment.host, str(environment.port)
-    CommandLineInterface().run(["-v", "0", "-b", host, "-p", port, "config.asgi:application"])
+    serve(environment.host, environment.port)
+
+
+def serve(host: str, port: int, application: str = "config.asgi:application") -> None:
+    """Daphne, until it is told to stop."""
+    loop.install()
+    from daphne.cli import CommandLineInterface  # ties Twisted to a loop when it is imported
+
+    CommandLineInterface().run(["-v", "0", "-b", host, "-p", str(port), application])
 
 
 def _prepare(environment: Environment) -> None:

@@ -7,14 +7,14 @@ waits and where, and nothing of what is in files.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import smtplib
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
 from channels.db import database_sync_to_async
 from django.core import signing
@@ -29,6 +29,9 @@ from tasks.conf import conf
 from tasks.events import wire_time
 from tasks.models import Approval, Notice
 from tasks.writer import WriterUnavailable, writer
+
+if TYPE_CHECKING:
+    import httpx  # at its first use only: it takes 13 MiB
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +90,7 @@ async def _deliver(notice: Notice) -> None:
             await send(notice)
     except TimeoutError:
         problem = f"No answer within {SEND_SECONDS:g} s."
-    except (NotSent, httpx.HTTPError, OSError, smtplib.SMTPException, ValueError) as trouble:
+    except (NotSent, OSError, smtplib.SMTPException, ValueError) as trouble:
         # ValueError: an address that no mail can be written to.
         problem = f"{trouble}" or type(trouble).__name__
     await writer.run(partial(notices.settle, notice.pk, problem))
@@ -142,6 +145,16 @@ def _line(text: str, most: int) -> str:
 
 
 async def _post(notice: Notice) -> None:
+    httpx = await asyncio.to_thread(importlib.import_module, "httpx")
+    try:
+        await _send(notice)
+    except httpx.HTTPError as trouble:
+        raise NotSent(f"{trouble}" or type(trouble).__name__) from trouble
+
+
+async def _send(notice: Notice) -> None:
+    import httpx
+
     settings = conf()
     body = msgspec.json.encode(payload_of(notice))
     url, host, extensions = await _judged(settings.notify_url, settings.notify_private)
@@ -159,6 +172,8 @@ async def _post(notice: Notice) -> None:
 
 async def _judged(address: str, private: bool) -> tuple[httpx.URL, str, dict[str, str]]:
     """The URL with the address that was judged in place of its name, which is asked no second time."""
+    import httpx
+
     url = httpx.URL(address)
     port = url.port or (443 if url.scheme == "https" else 80)
     found = await lookup(url.host, port)

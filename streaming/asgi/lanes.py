@@ -16,7 +16,7 @@ from concurrent.futures import Executor, Future
 from contextlib import closing, suppress
 from functools import partial
 from io import BytesIO
-from typing import Any, ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.exceptions import RequestAborted
@@ -28,7 +28,7 @@ from django.urls import set_script_prefix
 from django.utils.log import log_response
 
 from streaming.asgi.streams import EventStream, Request, is_stream
-from streaming.asgi.wire import Receive, Scope, Send
+from streaming.asgi.wire import Message, Receive, Scope, Send
 from tasks.lane import Lane, freest, lent_lane
 
 LANES = 8
@@ -137,15 +137,17 @@ class LaneHandler(ASGIHandler):
             finally:
                 await _close(response)
 
-    async def read_body(self, receive: Receive) -> BytesIO:
-        """In memory: `BodyLimit` stands before us."""
-        body = BytesIO()
-        while (message := await receive())["type"] != "http.disconnect":
-            body.write(message.get("body", b""))
-            if not message.get("more_body", False):
-                body.seek(0)
-                return body
-        raise RequestAborted
+    async def read_body(self, receive: Receive) -> IO[bytes]:
+        """As Django's, which makes a temporary file also of what comes in one piece."""
+        taken = [await receive()]
+        if taken[0]["type"] == "http.request" and not taken[0].get("more_body"):
+            return BytesIO(taken[0].get("body", b""))
+
+        async def again() -> Message:
+            return taken.pop() if taken else await receive()
+
+        body: IO[bytes] = await super().read_body(again)
+        return body
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         """As Django's, which takes every refusal to a thread to log it."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from procrastinate import App
 
-from tasks import dispatch, garbage, server_lock
+from tasks import allocator, dispatch, garbage, server_lock
 from tasks.conf import conf
 from tasks.hub import hub
 from tasks.leaving import exit_after
@@ -40,6 +40,7 @@ class PartBroke(Exception):
 async def serve(concurrency: int) -> None:
     """Until SIGTERM or Ctrl-C. Raises PartBroke when it cannot go on, once its runs are given back."""
     stop = _signals()
+    allocator.bound()
     garbage.calm()
     async with AsyncExitStack() as held:
         loop = asyncio.get_running_loop()

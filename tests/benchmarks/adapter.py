@@ -32,7 +32,7 @@ class Pilothouse(Adapter):
     background = can_attach = can_replay = has_tools = True
     tool, arg = "read_file", "path:x.txt"
     ready_path, ready_s = "/healthz", 240
-    server = "-m daphne -v 0 -b 127.0.0.1 -p {port} config.asgi:application"
+    server = "-m config.serve"
 
     def __init__(self) -> None:
         self.home = Path(tempfile.gettempdir()) / f"pilothouse-bench-{self.port}-{os.getpid()}"
@@ -47,6 +47,7 @@ class Pilothouse(Adapter):
     def environment(self) -> dict[str, str]:
         return {
             "PILOTHOUSE_VAR_DIR": str(self.home),
+            "PILOTHOUSE_PORT": str(self.port),
             "PILOTHOUSE_LLM_BASE_URL": MOCK,
             "PILOTHOUSE_LLM_MODEL": "mock",
             "PILOTHOUSE_REPEAT_LIMIT": "0",
@@ -83,7 +84,7 @@ ENDS = tuple(
 
 
 class PilothouseUvicorn(Pilothouse):
-    """The same application under uvicorn."""
+    """The same application under uvicorn, with uvloop and httptools as it takes them by itself."""
 
     name, port = "pilothouse-uvicorn", 9932
     server = "-m uvicorn config.asgi:application --port {port} --log-level warning --no-access-log"

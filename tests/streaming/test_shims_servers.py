@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.daphne import Daphne, uvicorn_command
+from tests.support.daphne import Daphne, plain_daphne_command, uvicorn_command
 
 PROBE = "tests.support.probe:application"
 MIB = 1024 * 1024
@@ -98,6 +98,21 @@ def test_a_client_that_does_not_read_makes_the_sender_wait(server: Daphne) -> No
         eventually(lambda: settled(server))
         assert 0 < stats(server)["yielded"] - before["yielded"] < SOCKET_BUFFERS
         assert resident(server) - memory < SOCKET_BUFFERS
+
+
+def test_what_a_client_takes_at_once_waits_for_no_turn_of_the_reactor(server: Daphne) -> None:
+    before = stats(server)["watched"]
+    body = httpx.get(f"{server.url}/words", timeout=20).text
+    assert body == "".join(f"{number} " for number in range(100))
+    assert stats(server)["watched"] == before
+    assert stats(server)["loop"] == "uvloop"
+
+
+def test_daphne_s_own_command_serves_on_asyncio_s_loop(tmp_path: Path) -> None:
+    with Daphne(tmp_path, application=PROBE, command=plain_daphne_command(PROBE)) as server:
+        assert httpx.get(f"{server.url}/words", timeout=20).text.endswith("99 ")
+        assert (stats(server)["loop"], stats(server)["watched"]) == ("asyncio", 0)
+        assert server.terminate() == 0
 
 
 @pytest.mark.long

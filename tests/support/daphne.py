@@ -132,17 +132,15 @@ class Daphne:
 
 
 def daphne_command(application: str) -> list[str]:
-    """Daphne's own command line; `{port}` is filled in at start."""
+    """Daphne as `config.serve` starts it; `{port}` is filled in at start."""
+    serving = f"from config.serve import serve; serve('127.0.0.1', {{port}}, '{application}')"
+    return [sys.executable, "-c", serving]
+
+
+def plain_daphne_command(application: str) -> list[str]:
+    """Daphne's own command line, on asyncio's own loop."""
     return [
-        sys.executable,
-        "-m",
-        "daphne",
-        "-b",
-        "127.0.0.1",
-        "-p",
-        "{port}",
-        "-v",
-        "0",
+        *[sys.executable, "-m", "daphne", "-b", "127.0.0.1", "-p", "{port}", "-v", "0"],
         application,
     ]
 

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -46,6 +47,7 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.urls import path  # noqa: E402
 
 from streaming.asgi.body import MAX_BODY, BodyLimit, Bounds, bound_daphne  # noqa: E402
+from streaming.asgi.eager import hasten_daphne  # noqa: E402
 from streaming.asgi.exchanges import OpenExchanges  # noqa: E402
 from streaming.asgi.lanes import LaneHandler  # noqa: E402
 from streaming.asgi.lifetime import Lifetime, StartError  # noqa: E402
@@ -53,7 +55,7 @@ from streaming.asgi.pressure import BackPressure, Pressure  # noqa: E402
 from tasks import server_lock  # noqa: E402
 
 logger = logging.getLogger("probe")
-counts = SimpleNamespace(open=0, ended=0, yielded=0)
+counts = SimpleNamespace(open=0, ended=0, yielded=0, watched=0)
 uploads: list[Any] = []
 """Files of forms, as their views had them."""
 
@@ -63,7 +65,8 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 async def stats(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({**vars(counts), "threads": threading.active_count()})
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    return JsonResponse({**vars(counts), "threads": threading.active_count(), "loop": loop})
 
 
 async def idle(request: HttpRequest) -> StreamingHttpResponse:
@@ -89,6 +92,28 @@ async def _pieces(piece: bytes, *, forever: bool) -> AsyncIterator[bytes]:
         counts.open -= 1
         counts.ended += 1
         logger.info("a stream ended")
+
+
+async def words(request: HttpRequest) -> StreamingHttpResponse:
+    """A hundred small pieces, each in a turn of the loop of its own."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for number in range(100):
+            yield b"%d " % number
+            await asyncio.sleep(0.001)
+
+    return _events(pieces())
+
+
+def count_watched(reactor: Any) -> None:
+    """How often the reactor watches a socket until it may be written to."""
+    watch = reactor.addWriter
+
+    def counted(writer: Any) -> None:
+        counts.watched += 1
+        watch(writer)
+
+    reactor.addWriter = counted
 
 
 def _events(pieces: AsyncIterator[bytes]) -> StreamingHttpResponse:
@@ -134,6 +159,7 @@ urlpatterns = [
     path("stats", stats),
     path("idle", idle),
     path("flood", flood),
+    path("words", words),
     path("sync", sync_over_async),
     path("sleep", sleep),
     path("wait", wait),
@@ -180,3 +206,6 @@ application = Lifetime(
 )
 application.attach_to_daphne()
 bound_daphne(bounds)
+hasten_daphne()
+if "daphne.server" in sys.modules:
+    count_watched(sys.modules["twisted.internet.reactor"])
