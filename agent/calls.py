@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from agent import outcomes
 from agent.errors import PathRefused, TargetChanged, ToolFailed
 from agent.events import (
     AgentEvent,
@@ -32,6 +33,7 @@ from agent.events import (
     ToolProgress,
 )
 from agent.judging import Judge
+from agent.outcomes import NOBODY_ANSWERS, Settle, denied, nobody_there, read_only
 from agent.policy import REPLY_SCOPES, Decision
 from agent.toolbox import Preview, Toolbox, arguments_digest
 from agent.transcript import REPEATED, Call, Transcript
@@ -43,12 +45,6 @@ BEFORE_AN_ASK = (
 )
 REPEATS_NOTED = 3
 """From the third identical call with an identical result on, the result says so."""
-READ_ACTIONS = frozenset({"read", "list"})
-
-
-def read_only(capability: str) -> bool:
-    """Repeating it changes nothing."""
-    return capability.rpartition(":")[2] in READ_ACTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +54,6 @@ class Run:
     expected_target: str | None = None
     judged: tuple[str, ...] = ()
     """Where it reaches, as policy judged it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settle:
-    """It has its result without running (again)."""
-
-    ok: bool
-    content: str
 
 
 Verdict = Run | Settle | ApprovalRequired
@@ -130,7 +118,7 @@ class CallDesk:
             if isinstance(verdict, ApprovalRequired):
                 questions.append(verdict)
             elif isinstance(verdict, Settle):
-                yield _finished(call, verdict.ok, verdict.content)
+                yield _finished(call, verdict.ok, verdict.content, verdict.details)
             elif read_only(call.capability):
                 reads.append(Go(call=call, how=verdict, note=BEFORE_AN_ASK if questions else ""))
             elif not questions:
@@ -152,9 +140,9 @@ class CallDesk:
         arguments = call.asked.arguments
         if arguments is None:
             return Settle(ok=False, content=call.asked.problem)
-        settled = _settled(call)
+        settled = outcomes.settled(call)
         if settled is not None:
-            return settled
+            return await outcomes.with_traces(self._judge, call, settled)
         if call.started and not read_only(call.capability):
             # Before anything else is looked at: the tool may be gone, the schema changed, the
             # target as the call left it. None of that says that nothing happened.
@@ -174,7 +162,7 @@ class CallDesk:
         assert call.answer is not None
         decision = await self._judge.decide(call.asked.name, arguments)
         if decision.decision == "deny":
-            return Settle(ok=False, content=_denied(decision.reason))
+            return Settle(ok=False, content=denied(decision.reason))
         if call.answer.arguments_digest != arguments_digest(call.asked.name, arguments):
             return Settle(ok=False, content="Not run: these are not the arguments approved.")
         approved_target = call.answer.target_digest
@@ -192,7 +180,7 @@ class CallDesk:
     async def _undecided(self, call: Call, arguments: dict[str, Any], runs_now: bool) -> Verdict:
         decision = await self._judge.decide(call.asked.name, arguments)
         if decision.decision == "deny":
-            return Settle(ok=False, content=_denied(decision.reason))
+            return Settle(ok=False, content=denied(decision.reason))
         most = self._repeat_limit
         if most and self._transcript.repeats(call, most) == most:
             reason = f"The same call gave the same result {self._repeat_limit} times in a row."
@@ -209,9 +197,9 @@ class CallDesk:
         """A question of the model's own. It changes nothing, so a run that only reads may ask."""
         decision = await self._judge.decide(call.asked.name, arguments)
         if decision.decision == "deny":
-            return Settle(ok=False, content=_denied(decision.reason))
+            return Settle(ok=False, content=denied(decision.reason))
         if self._judge.mode == "deny":
-            return Settle(ok=False, content=_NOBODY_ANSWERS)
+            return Settle(ok=False, content=NOBODY_ANSWERS)
         if self._transcript.rejections(call) >= 2:
             return Settle(ok=False, content=_TWICE_REJECTED)
         nothing = Preview(diff="", target_digest="")
@@ -219,19 +207,22 @@ class CallDesk:
 
     async def _unknown_effect(self, call: Call) -> Verdict:
         """Only a person can say whether it happened, whatever a repetition would do now."""
+        await outcomes.look_behind(self._judge)
         if self._judge.mode != "ask":
-            return Settle(ok=False, content=_nobody_there(_UNKNOWN_EFFECT))
+            nobody = Settle(ok=False, content=nobody_there(_UNKNOWN_EFFECT))
+            return await outcomes.with_traces(self._judge, call, nobody)
         decision = await self._judge.decide(call.asked.name, call.asked.arguments)
         try:
             preview = await self._preview(call)
         except (PathRefused, ToolFailed) as refusal:
             preview = Preview(diff=f"It cannot be repeated as it is: {refusal}", target_digest="")
+        preview = await outcomes.shown_with_traces(self._judge, call, preview)
         return await self._ask(call, "unknown_effect", _UNKNOWN_EFFECT, preview, decision)
 
     async def _question(self, call: Call, kind: str, reason: str, decision: Decision) -> Verdict:
         """Evidence first: a call whose effect cannot even be described is not put to a person."""
         if self._judge.mode != "ask":
-            return Settle(ok=False, content=_nobody_there(reason))
+            return Settle(ok=False, content=nobody_there(reason))
         try:
             preview = await self._preview(call)
         except (PathRefused, ToolFailed) as refusal:
@@ -320,6 +311,7 @@ class CallDesk:
             judged=go.how.judged,
             progress=progress,
             expected_target=go.how.expected_target,
+            call_id=call.asked.tool_call_id,
             answer="" if call.answer is None else call.answer.answer or "",
         )
         began = time.monotonic()
@@ -328,38 +320,24 @@ class CallDesk:
             result = await self._toolbox.run(call.asked.name, arguments, context)
         except TargetChanged:
             return _finished(call, False, _CHANGED_AT_LAST)
+        details = result.details or await self._traces_of(call)
         content = result.content + go.note
         if self._is_repeat(call, content):
             content += REPEATED
         took = round((time.monotonic() - began) * 1000)
-        return _finished(call, result.ok, content, result.details, took)
+        return _finished(call, result.ok, content, details, took)
+
+    async def _traces_of(self, call: Call) -> dict[str, Any]:
+        """Of one that says nothing itself: it took too long, or failed in the middle."""
+        if read_only(call.capability):
+            return {}
+        traces = await outcomes.traces(self._judge, call)
+        return {} if traces is None else traces.details
 
     def _is_repeat(self, call: Call, content: str) -> bool:
         enough = REPEATS_NOTED - 1
         same = self._transcript.repeated_result(call) == content
         return same and self._transcript.repeats(call, enough) == enough
-
-
-def _settled(call: Call) -> Settle | None:
-    """The result of a call that a person answered without letting it run."""
-    answer = call.answer
-    if answer is None:
-        return None
-    if answer.kind == "unknown_effect" and answer.answer == "done":
-        return Settle(ok=True, content=_CONFIRMED + _comment(answer.comment))
-    if answer.status == "approved":
-        return None
-    if answer.kind == "unknown_effect":
-        return Settle(ok=False, content=_ABANDONED + _comment(answer.comment))
-    if answer.status == "expired" and answer.kind == "question":
-        return Settle(ok=False, content=f"Nobody answered in time. {_WITHOUT_ANSWER}")
-    if answer.status == "expired":
-        return Settle(ok=False, content="Not run: nobody answered in time, which means no.")
-    if answer.kind == "question":
-        said = f"The person lets you decide.{_comment(answer.comment)} {_WITHOUT_ANSWER}"
-        return Settle(ok=False, content=said)
-    who = answer.resolved_by or "a person"
-    return Settle(ok=False, content=f"Not run: rejected by {who}." + _comment(answer.comment))
 
 
 def _finished(
@@ -375,18 +353,6 @@ def _finished(
     )
 
 
-def _comment(text: str) -> str:
-    return f" Their comment: {text}" if text else ""
-
-
-def _denied(reason: str) -> str:
-    return f"Refused by policy: {reason} Do not try to reach the same in another way."
-
-
-def _nobody_there(reason: str) -> str:
-    return _denied(f"{reason} Nobody is there to decide.")
-
-
 _UNKNOWN_EFFECT = (
     "The process stopped while this call was running. Whether it took effect is not known."
 )
@@ -400,7 +366,3 @@ _TWICE_REJECTED = (
     "missing."
 )
 _QUESTION = "The agent cannot go on well without your answer."
-_WITHOUT_ANSWER = "Go on without it: choose what is safe and say what you assumed."
-_NOBODY_ANSWERS = f"In this run nobody is asked. {_WITHOUT_ANSWER}"
-_CONFIRMED = "A person confirmed that this call took effect before an interruption. Not run again."
-_ABANDONED = "A person gave this call up after an interruption. Its effect is unknown."

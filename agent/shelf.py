@@ -3,6 +3,9 @@
 One folder per task, outside every workspace; in it each content once, under its SHA-256. Who writes
 to a shelf never fails because of it: what is too large, does not fit any more or cannot be written
 is not kept, and that is told. What is read back is what was put there, or nothing.
+
+Beside the contents there are a few notes under names of their own, and one scratch file: what an
+effect that is not over would need (`agent.tools.unfinished`). They stay when their process dies.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of one content: no more than the guard writes back."""
 MAX_CALL_BYTES = 64 * 1024 * 1024
 """Of all contents that one call has kept."""
+
+SCRATCH = "scratch"
+DIGITS = 64
+"""Of the name of a content."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +43,12 @@ class Shelf:
         self._grown = grown
         """Told of every content that came to it."""
         self._used: int | None = None
+        self._added: list[str] = []
+
+    @property
+    def mark(self) -> int:
+        """For `take_off`."""
+        return len(self._added)
 
     def put(self, data: bytes) -> str | None:
         """Keep a content; its SHA-256. None: it is too large, or there is no room."""
@@ -52,8 +64,16 @@ class Shelf:
             logger.error("What a file held before a call could not be kept: %s", trouble)
             return None
         self._used = used
+        self._added.append(digest)
         self._grown(len(data))
         return digest
+
+    def take_off(self, mark: int) -> None:
+        """What came since the mark goes again: nothing names it."""
+        for digest in self._added[mark:]:
+            self.drop(digest)
+        del self._added[mark:]
+        self._used = None
 
     def get(self, digest: str) -> bytes | None:
         """A content, unless it is gone or not what was put there."""
@@ -64,10 +84,33 @@ class Shelf:
         return data if hashlib.sha256(data).hexdigest() == digest else None
 
     def scratch(self) -> IO[bytes]:
-        """A file beside the contents, without a name: it is gone when it is closed, or its process
-        is. Raises OSError."""
+        """The scratch file, empty. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return TemporaryFile(dir=self._folder)
+        how = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.fdopen(os.open(self._folder / SCRATCH, how, 0o600), "w+b")
+
+    def scratch_left(self) -> IO[bytes]:
+        """The scratch file as it was left, to be read. Raises OSError."""
+        return (self._folder / SCRATCH).open("rb")
+
+    def leave(self, name: str, note: bytes) -> None:
+        """A note in the place of the one of that name."""
+        try:
+            self._write(name, note)
+        except OSError as trouble:
+            logger.error("What a call may do could not be noted: %s", trouble)
+            self.drop(name)  # the one before is about another call
+
+    def left(self, name: str) -> bytes | None:
+        try:
+            return (self._folder / name).read_bytes()
+        except OSError:
+            return None
+
+    def drop(self, name: str) -> None:
+        """A note, the scratch file or a content."""
+        with suppress(OSError):  # there is none
+            (self._folder / name).unlink()
 
     def tidy(self) -> None:
         """A folder in which nothing is kept goes."""
@@ -76,10 +119,10 @@ class Shelf:
 
     def _size(self) -> int:
         if self._used is None:
-            self._used = size_of(self._folder)
+            self._used = size_of(self._folder, contents=True)
         return self._used
 
-    def _write(self, digest: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes) -> None:
         """Whole or not at all; readable by the server's user alone."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         half = self._folder / f"{secrets.token_hex(8)}.half"
@@ -87,15 +130,19 @@ class Shelf:
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
-            half.rename(self._folder / digest)
+            half.rename(self._folder / name)
         finally:
             half.unlink(missing_ok=True)
 
 
-def size_of(folder: Path) -> int:
-    """Bytes of the files in it; 0 where there is none."""
+def size_of(folder: Path, *, contents: bool = False) -> int:
+    """Bytes of the files in it, or of contents alone; 0 where there is none."""
     try:
         with os.scandir(folder) as entries:
-            return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+            return sum(
+                entry.stat(follow_symlinks=False).st_size
+                for entry in entries
+                if len(entry.name) == DIGITS or not contents
+            )
     except FileNotFoundError:
         return 0

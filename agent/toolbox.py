@@ -93,6 +93,8 @@ class ToolContext:
     spelling leads to by now."""
     shelf: Shelf | None = None
     """Where a tool keeps what files held before it changed them; None: nowhere."""
+    call_id: str = ""
+    """Of the call, for what is noted about it there."""
 
 
 @dataclass(frozen=True, kw_only=True)

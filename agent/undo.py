@@ -68,13 +68,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 def keep_write(shelf: Shelf, target: Target, old: bytes | None, new: bytes) -> dict[str, Any]:
     """Before a file is written: what its result's details say of undoing. `old` is what is there;
     None: nothing, or too much."""
-    before, lost = None, ""
+    before, lost, mark = None, "", shelf.mark
     if target.digest != ABSENT:
         before = State(sha256=target.digest, size=target.size, mode=target.mode)
         lost = "" if old is not None and shelf.put(old) else _not_kept(target.size)
     after = State(sha256=hashlib.sha256(new).hexdigest(), size=len(new), mode=target.mode)
     piece = Piece(path=target.path, before=before, after=after, lost=lost)
-    return _told(shelf, Record(files=(piece,), directories=target.missing))
+    return _told(shelf, Record(files=(piece,), directories=target.missing), mark)
 
 
 def keep_changes(spool: Spool, before: Manifest, after: Manifest) -> dict[str, Any] | None:
@@ -83,6 +83,7 @@ def keep_changes(spool: Spool, before: Manifest, after: Manifest) -> dict[str, A
     changed = changes(before, after)
     if not changed:
         return None
+    mark = spool.shelf.mark
     old = {file.sha256: file.stamp.size for change in changed if (file := change.before)}
     kept = {sha256 for sha256 in sorted(old, key=old.__getitem__) if spool.shelve(sha256)}
     made = after.directories - before.directories if before.complete else frozenset()
@@ -91,7 +92,7 @@ def keep_changes(spool: Spool, before: Manifest, after: Manifest) -> dict[str, A
         directories=tuple(sorted(made)),
         complete=before.complete and after.complete,
     )
-    return _told(spool.shelf, record)
+    return _told(spool.shelf, record, mark)
 
 
 def _piece(change: Change, kept: Collection[str]) -> Piece:
@@ -127,8 +128,10 @@ def _not_kept(size: int) -> str:
     return f"it had {size:,} bytes, and there was no room to keep them"
 
 
-def _told(shelf: Shelf, record: Record) -> dict[str, Any]:
+def _told(shelf: Shelf, record: Record, mark: int) -> dict[str, Any]:
     put = shelf.put(msgspec.json.encode(record))
+    if put is None:
+        shelf.take_off(mark)
     lost = sum(1 for piece in record.files if piece.lost)
     said = {"files": len(record.files), "lost": lost}
     return {"record": put, **said} if put else {**said, "lost": len(record.files)}

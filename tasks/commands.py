@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agent.events import TaskCreated, UserMessageAdded, from_payload
 from agent.text import cut
-from tasks import dispatch, endings, events
+from tasks import dispatch, endings, events, keeping
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, NotFound, TooMany
 from tasks.models import Session, Task, TaskEvent, Workspace
@@ -125,7 +125,7 @@ def create(request: TaskRequest) -> Accepted:
     previous = _previous(request, session)
     rings: list[tuple[UUID, str]] = []
     if request.when_busy == "interrupt":
-        stopped = [task.pk for task in busy if cancel(task.pk, request.owner_id)]
+        stopped = [task.pk for task in busy if cancel(task.pk, request.owner_id, looked=True)]
         rings = [(task_id, "run.cancel") for task_id in stopped]
     created = _store(request, session, previous)
     if not request.worker:
@@ -308,8 +308,9 @@ def steer(task_id: UUID, user_id: int, text: str, message_id: str = "") -> Creat
     )
 
 
-def cancel(task_id: UUID, user_id: int) -> bool:
-    """Command. True: its run was asked to stop. A task without a living run is cancelled here."""
+def cancel(task_id: UUID, user_id: int, *, looked: bool = False) -> bool:
+    """Command. True: its run was asked to stop. A task without a living run is cancelled here; raises
+    `keeping.Unfinished` where that would hide what a call did, unless somebody looked."""
     task = Task.objects.select_for_update().get(pk=task_id)
     if task.status in Task.TERMINAL:
         return False
@@ -320,6 +321,8 @@ def cancel(task_id: UUID, user_id: int) -> bool:
             )
         dispatch.abort(task_id)
         return True
+    if task.status == Task.Status.RUNNING and not looked:
+        keeping.need_settled(task_id)
     endings.cancel(task_id, User.objects.get(pk=user_id).get_username())
     return False
 

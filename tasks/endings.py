@@ -24,9 +24,10 @@ from agent.events import (
     TaskCancelled,
     TaskCompleted,
     TaskFailed,
+    ToolCallFinished,
 )
-from agent.transcript import Spent, Transcript
-from tasks import approvals, dispatch, events, lifecycle, sessions
+from agent.transcript import INTERRUPTED, Spent, Transcript
+from tasks import approvals, dispatch, events, keeping, lifecycle, sessions
 from tasks.models import Artifact, Task
 from tasks.statements import Rows
 
@@ -92,7 +93,7 @@ def cancel(
         return False
     transcript = sessions.of_task_alone(task_id)
     whole = [*_unfinished(partial, transcript), *approvals.cancel_open(task_id, username)]
-    whole += transcript.closing_events("the task was stopped")
+    whole += _traced(task_id, transcript.closing_events("the task was stopped"))
     end(task_id, TaskCancelled(by=username), before=whole, spent=transcript.spent)
     return True
 
@@ -103,7 +104,8 @@ def fail(task_id: UUID, error: ErrorInfo, *, run: int | None = None) -> bool:
     if task.status in Task.TERMINAL or (run is not None and task.run != run):
         return False
     transcript = sessions.of_task_alone(task_id)
-    whole = [*approvals.cancel_open(task_id, ""), *transcript.closing_events("the task failed")]
+    closing = _traced(task_id, transcript.closing_events("the task failed"))
+    whole = [*approvals.cancel_open(task_id, ""), *closing]
     end(task_id, TaskFailed(error=error), before=whole, spent=transcript.spent)
     return True
 
@@ -132,6 +134,16 @@ def _unfinished(partial: Sequence[StoredEvent], transcript: Transcript) -> list[
         event
         for event in partial
         if isinstance(event, AssistantMessageAdded) and not transcript.knows_block(event.block_id)
+    ]
+
+
+def _traced(task_id: UUID, closing: Sequence[StoredEvent]) -> list[StoredEvent]:
+    """The results of calls that were cut off say what those did, as far as it is known."""
+    return [
+        msgspec.structs.replace(event, details=keeping.traces_of(task_id, event.tool_call_id))
+        if isinstance(event, ToolCallFinished) and event.content == INTERRUPTED
+        else event
+        for event in closing
     ]
 
 

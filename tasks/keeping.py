@@ -13,13 +13,17 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import Error as DatabaseErrors
 from django.db import connection
 
+from agent.errors import ToolFailed
 from agent.shelf import Shelf, size_of
+from agent.tools import unfinished
+from agent.tools.alone import alone_now
+from agent.workspace import Workspace
 from tasks.conf import conf
 from tasks.models import Task
 
@@ -64,6 +68,33 @@ def shelf_of(task_id: UUID) -> Shelf | None:
     if not limit:
         return None
     return Shelf(_home() / str(task_id), limit, _growth.add)
+
+
+class Unfinished(Exception):
+    """A call of the task was cut off, and nobody has looked yet what it did: `settle` does."""
+
+
+def need_settled(task_id: UUID) -> None:
+    """Command: raises Unfinished. To look takes too long for the writer's thread."""
+    if (_home() / str(task_id) / unfinished.BEGUN).exists():
+        raise Unfinished
+
+
+def settle(task_id: UUID) -> None:
+    """Look what the call did that was cut off. Not while a command runs there: then it may well be
+    that one. For a thread."""
+    shelf = shelf_of(task_id)
+    root = Task.objects.values_list("workspace__root", flat=True).get(pk=task_id)
+    with suppress(ToolFailed), alone_now(Path(root)):
+        if shelf is not None:
+            unfinished.settle(Workspace(Path(root)), shelf)
+
+
+def traces_of(task_id: UUID, call_id: str) -> dict[str, Any]:
+    """What is known of a call without a result, as details of the one that it gets."""
+    shelf = shelf_of(task_id)
+    told = None if shelf is None else unfinished.told(shelf, call_id)
+    return {} if told is None else told.details
 
 
 def forget(task_id: UUID) -> None:

@@ -23,7 +23,6 @@ from uuid import UUID
 
 from channels.db import database_sync_to_async
 
-from agent.calls import read_only
 from agent.errors import AgentError
 from agent.events import (
     MAX_DELTA_CHARS,
@@ -44,6 +43,7 @@ from agent.events import (
     ToolProgress,
 )
 from agent.loop import LIVE, run
+from agent.outcomes import read_only
 from agent.transcript import Transcript
 from agent.workspace import Workspace
 from tasks import approvals, dispatch, endings, relay, sessions, usage, wiring

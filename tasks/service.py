@@ -24,7 +24,7 @@ from agent.errors import PathRefused
 from agent.policy import Mode, strictest
 from agent.text import clean
 from agent.workspace import Workspace
-from tasks import audit, commands, rates, wiring
+from tasks import audit, commands, keeping, rates, wiring
 from tasks.commands import Accepted, Created, SessionMoved, TaskRequest
 from tasks.conf import conf
 from tasks.counters import counters
@@ -81,7 +81,11 @@ async def _settled(command: Callable[[], T]) -> T:
 
 async def cancel(task_id: UUID, user_id: int) -> None:
     """Stop a task. Idempotent; of a task that has ended nothing changes."""
-    asked_runner = await writer.run(partial(commands.cancel, task_id, user_id))
+    try:
+        asked_runner = await writer.run(partial(commands.cancel, task_id, user_id))
+    except keeping.Unfinished:
+        await sync_to_async(keeping.settle)(task_id)
+        asked_runner = await writer.run(partial(commands.cancel, task_id, user_id, looked=True))
     await ring(task_id, "run.cancel" if asked_runner else "run.wake")
 
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from channels.db import database_sync_to_async
 from django.db.models import Q
 from django.utils import timezone
 
 from agent.events import ErrorInfo, StoredEvent, TaskRecovered, TaskStarted
 from agent.transcript import Transcript
-from tasks import endings, events, sessions, wiring
+from tasks import endings, events, keeping, sessions, wiring
 from tasks.commands import lease
 from tasks.lifecycle import move
 from tasks.models import Approval, Session, Task, TaskEvent, Workspace
@@ -70,15 +71,23 @@ async def begin(
 
     With `takes` also from a run whose lease has not ended: whoever calls knows that it died.
     """
-    return await writer.run(partial(_begin, task_id, worker, models, takes=takes))
+    try:
+        return await writer.run(partial(_begin, task_id, worker, models, takes=takes))
+    except keeping.Unfinished:
+        await database_sync_to_async(keeping.settle)(task_id)
+    return await writer.run(partial(_begin, task_id, worker, models, takes=takes, looked=True))
 
 
-def _begin(task_id: UUID, worker: str, models: wiring.Models, *, takes: bool) -> Begun | None:
+def _begin(
+    task_id: UUID, worker: str, models: wiring.Models, *, takes: bool, looked: bool = False
+) -> Begun | None:
     """Command: → running, run + 1, lease, `task_started`."""
     task = _lock(task_id)
     reason = may_begin(task, worker, takes=takes)
     if reason is None:
         return None
+    if not looked and reason == "recover":
+        keeping.need_settled(task_id)
     if task.cancel_requested_at is not None:
         endings.cancel(task_id, canceller(task))
         return None

@@ -33,6 +33,10 @@ class Report:
         self._complete = before.complete and after.complete
         self._undo = None if spool is None else keep_changes(spool, before, after)
 
+    @property
+    def changed(self) -> bool:
+        return bool(self._changes)
+
     def lines(self) -> Iterator[str]:
         """For the model."""
         if not self._changes:

@@ -30,6 +30,7 @@ from agent.sandbox import INSIDE, READ_ONLY, Sandbox, Wrapped, bubblewrap
 from agent.spool import Spool
 from agent.text import cut
 from agent.toolbox import NOT_A_DIFF, Preview, Reach, Tool, ToolContext, ToolResult
+from agent.tools import unfinished
 from agent.tools.alone import alone
 from agent.tools.changes import Report
 from agent.tools.files import UNENTERED
@@ -165,9 +166,12 @@ async def _run(shell: Shell, arguments: dict[str, Any], context: ToolContext) ->
     look = partial(manifest.take, context.workspace, UNENTERED)
     async with alone(context.workspace.root, WAIT_SECONDS), _spooled(context) as spool:
         before = await asyncio.to_thread(look, spool=spool)
-        outcome = await _execute(shell, program, arguments["command"], context, output)
-        after = await asyncio.to_thread(look, before)
-        report = await asyncio.to_thread(Report, before, after, spool)
+        async with _noted(context, before, spool):
+            outcome = await _execute(shell, program, arguments["command"], context, output)
+            after = await asyncio.to_thread(look, before)
+            report = await asyncio.to_thread(Report, before, after, spool)
+        if context.shelf is not None:
+            await asyncio.to_thread(unfinished.end, context.shelf, context.call_id, report)
     text = output.text().replace(str(context.workspace.root), "(workspace)")
     return ToolResult(
         ok=outcome.status == 0,
@@ -191,6 +195,26 @@ async def _spooled(context: ToolContext) -> AsyncIterator[Spool | None]:
     finally:
         if spool is not None:
             await asyncio.to_thread(spool.close)
+
+
+@asynccontextmanager
+async def _noted(
+    context: ToolContext, before: manifest.Manifest, spool: Spool | None
+) -> AsyncIterator[None]:
+    """What was there before is noted while the command runs. One that is cut off is looked at before
+    this is left; where the process dies, by whoever takes the task over."""
+    if spool is None:
+        yield
+        return
+    await asyncio.to_thread(unfinished.begin, context.call_id, before, spool)
+    whole = False
+    try:
+        yield
+        whole = True
+    finally:
+        if not whole:
+            looking = asyncio.to_thread(unfinished.settle, context.workspace, spool.shelf)
+            await asyncio.wait({asyncio.create_task(looking)})
 
 
 def _ended(outcome: _Outcome) -> str:

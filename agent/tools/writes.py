@@ -14,6 +14,7 @@ from agent.errors import TargetChanged, ToolFailed
 from agent.shelf import MAX_FILE_BYTES
 from agent.text import clean, cut
 from agent.toolbox import Preview, Tool, ToolContext, ToolResult
+from agent.tools import unfinished
 from agent.tools.diffs import split_lines, unified
 from agent.tools.files import PATH, path_reach, pinned_path
 from agent.tools.texts import MAX_TEXT_BYTES, Decoded, decode, in_words
@@ -212,7 +213,9 @@ def _kept(write: _Write, path: str, context: ToolContext) -> dict[str, Any]:
         old = context.workspace.read_bytes(path, MAX_FILE_BYTES)  # too large to be shown
     if old is not None and _sha256(old) != write.target.digest:
         raise ToolFailed("The file is being changed by somebody else right now. Try again.")
-    return {"undo": keep_write(context.shelf, write.target, old, write.new)}
+    undo = {"undo": keep_write(context.shelf, write.target, old, write.new)}
+    unfinished.tell(context.shelf, context.call_id, undo)
+    return undo
 
 
 def _sha256(data: bytes) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from agent import undo
+from agent import manifest, undo
 from agent.errors import TargetChanged
-from agent.shelf import MAX_FILE_BYTES, Shelf
+from agent.shelf import MAX_FILE_BYTES, SCRATCH, Shelf, size_of
 from agent.spool import Spool
 from agent.toolbox import Toolbox, ToolContext
-from agent.tools import builtin_tools
+from agent.tools import builtin_tools, unfinished
 from agent.tools.changes import back
 from agent.tools.shell import Shell
 from agent.undo import Plan
@@ -148,7 +149,7 @@ async def test_a_command_keeps_only_what_it_changed(desk: Desk) -> None:
         desk.put(f"{number}.txt", f"{number}")
     told = await desk.call("run_command", command="echo more >> 7.txt")
     assert sorted(path.name for path in desk.kept.iterdir()) == sorted(
-        [told["record"], undo.State(**_state(desk, told)).sha256]
+        [told["record"], undo.State(**_state(desk, told)).sha256, unfinished.TOLD]
     )
     assert await desk.call("run_command", command="true") == {}
     assert len(list(desk.kept.iterdir())) == 2
@@ -162,8 +163,8 @@ async def test_a_command_in_a_large_workspace_makes_files_for_what_it_changed_on
     await desk.call("run_command", command="echo more >> 6.txt")
     with watched(desk.kept) as seen:
         told = await desk.call("run_command", command="echo more >> 7.txt")
-    assert seen.renamed == 2  # the content and the record
-    assert seen.created <= 3  # a file system without nameless files shows the spool for a moment
+    assert seen.renamed == 4  # the content and the record, and a note before and behind it
+    assert seen.created == 5  # with the spool
     assert desk.take_back(told) == ["7.txt"]
     assert (desk.folder / "7.txt").read_text() == "7"
 
@@ -174,16 +175,90 @@ async def test_a_command_that_changed_nothing_leaves_nothing(desk: Desk) -> None
     assert not desk.kept.exists()
 
 
-async def test_a_command_that_is_cancelled_leaves_nothing(desk: Desk) -> None:
-    desk.put("a.txt", "one")
-    running = asyncio.create_task(desk.call("run_command", command="touch runs; sleep 60"))
+async def cancelled(desk: Desk, command: str) -> dict[str, Any]:
+    """What is known of a command that was stopped behind `touch runs`."""
+    line = f"{command}; touch runs; sleep 60"
+    running = asyncio.create_task(desk.call("run_command", command=line))
     while not (desk.folder / "runs").exists():  # noqa: ASYNC110  a file rings no event
         await asyncio.sleep(0.01)
-    assert len(opened_in(desk.kept)) == 1
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not opened_in(desk.kept)
+    told = unfinished.told(desk.shelf, "")
+    return {} if told is None else told.details
+
+
+async def test_what_a_cancelled_command_did_is_told_and_taken_back(desk: Desk) -> None:
+    desk.put("a.txt", "one\n", 0o640)
+    desk.put("b.txt", "two\n")
+    before = desk.files()
+    details = await cancelled(desk, "echo new > a.txt; chmod 600 a.txt; rm b.txt; mkdir d; : > d/c")
+    named = [(each["path"], each["change"]) for each in details["changes"]]
+    assert named == [
+        ("a.txt", "changed"),
+        ("b.txt", "deleted"),
+        ("d/c", "created"),
+        ("runs", "created"),
+    ]
+    assert "-one\n+new\n" in details["diff"]
+    assert unfinished.told(desk.shelf, "another call") is None
+    desk.take_back(details["undo"])
+    assert desk.files() == before
+    kept = {path.name for path in desk.kept.iterdir()}
+    assert not kept & {unfinished.BEGUN, SCRATCH}, "what is not needed any more"
+
+
+async def test_a_cancelled_command_that_changed_nothing_leaves_nothing(desk: Desk) -> None:
+    desk.put("runs")
+    assert await cancelled(desk, "true") == {} or not desk.kept.exists()
+
+
+DIES = """
+import asyncio, os, sys
+from pathlib import Path
+from agent.shelf import Shelf
+from agent.toolbox import Toolbox, ToolContext
+from agent.tools.shell import Shell
+from agent.workspace import Workspace
+folder, kept, line = sys.argv[1:]
+shell = Shell(sandbox=lambda: None, unsandboxed=True)
+shelf = Shelf(Path(kept), 2 ** 26)
+context = ToolContext(workspace=Workspace(Path(folder)), shelf=shelf, call_id="c1")
+asyncio.run(Toolbox([shell.tool()]).run("run_command", {"command": line}, context))
+"""
+
+
+async def test_what_a_command_did_whose_process_died_is_told_and_taken_back(desk: Desk) -> None:
+    desk.put("a.txt", "one\n")
+    before = desk.files()
+    line = "echo new > a.txt; kill -9 $PPID; sleep 60"
+    dying = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", DIES, str(desk.folder), str(desk.kept), line)
+    )
+    assert await dying.wait() == -9
+    assert unfinished.told(desk.shelf, "c1") is None
+    unfinished.settle(desk.workspace, desk.shelf)
+    told = unfinished.told(desk.shelf, "c1")
+    assert told is not None
+    assert told.lines[1] == "  changed a.txt, 4 bytes"
+    assert [each["path"] for each in told.details["changes"]] == ["a.txt"]
+    desk.put("b.txt", "a person's")
+    unfinished.settle(desk.workspace, desk.shelf)
+    assert unfinished.told(desk.shelf, "c1") == told, "once: what comes later is not the command's"
+    (desk.folder / "b.txt").unlink()
+    assert desk.take_back(told.details["undo"]) == ["a.txt"]
+    assert desk.files() == before
+
+
+async def test_without_its_workspace_nothing_is_told_and_nothing_is_left(desk: Desk) -> None:
+    desk.put("a.txt", "one\n")
+    spool = Spool(desk.shelf)
+    unfinished.begin("c1", manifest.take(desk.workspace, spool=spool), spool)
+    spool.leave()
+    shutil.rmtree(desk.folder)
+    unfinished.settle(desk.workspace, desk.shelf)
+    assert unfinished.told(desk.shelf, "c1") is None
     assert not desk.kept.exists()
 
 
@@ -304,6 +379,29 @@ async def test_without_room_the_call_runs_and_cannot_be_undone(tmp_path: Path) -
     told = await desk.call("write_file", path="a.txt", content="small")
     assert told == {"files": 1, "lost": 1}
     desk.box.close()
+
+
+async def test_where_the_record_finds_no_room_no_content_stays(tmp_path: Path) -> None:
+    """Nothing would name them: they would lie there until the whole shelf goes."""
+    desk = Desk(tmp_path)
+    desk.put("a.txt", "x" * 4000)
+    first = await desk.call("write_file", path="b.txt", content="b")
+    kept = contents_of(desk.kept)
+    desk.shelf = Shelf(desk.kept, size_of(desk.kept, contents=True) + 4050)
+    for tool, arguments in (
+        ("write_file", {"path": "a.txt", "content": "new"}),
+        ("run_command", {"command": "echo 1 > a.txt"}),
+    ):
+        told = await desk.call(tool, **arguments)
+        assert "record" not in told
+        assert told["lost"] == told["files"] == 1
+        assert contents_of(desk.kept) == kept
+        desk.put("a.txt", "x" * 4000)
+    assert desk.standing(first) == {"b.txt": "ready"}
+
+
+def contents_of(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if len(path.name) == 64}
 
 
 async def test_a_content_that_was_tampered_with_does_not_come_back(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from agent.sandbox import bubblewrap
-from tests.support.e2e import Furnished, House, Person, happened
+from tests.support.e2e import Desk, Follower, Furnished, House, Person, happened
 from tests.support.e2e_model import Call, Model, words
 
 pytestmark = [
@@ -47,7 +47,7 @@ def processes(marker: str) -> list[str]:
 @pytest.mark.parametrize("how", ["kill", "drain"])
 async def test_no_command_outlives_its_server(fragile: House, how: str) -> None:
     marker = f"m{uuid4().hex}"
-    line = f"touch started; (sleep 900; : {marker}) & sleep 901; : {marker}"
+    line = f"echo agent > a.txt; touch started; (sleep 900; : {marker}) & sleep 901; : {marker}"
     fragile.model.script(marker, [Call("run_command", command=line)], words(3))
     desk = fragile.desk()
     async with AsyncExitStack() as stack:
@@ -68,15 +68,34 @@ async def test_no_command_outlives_its_server(fragile: House, how: str) -> None:
         again = await client.seen("approval_required", 2)
         assert again.payload["kind"] == "unknown_effect"
         assert not processes(marker), "not repeated blindly"
+        seen = again.payload["diff"].partition("── what it changed\n")[2]
+        assert "changed a.txt, 6 bytes" in seen
         assert (await alice.resolve(again.payload["approval_id"], "reject")).status_code == 202
         await client.end()
         await fragile.check(alice, task["id"], client)
+        await undone(desk, alice, task["id"], client)
+
+
+async def undone(desk: Desk, person: Person, task_id: str, client: Follower) -> None:
+    """What the cut off command did is told, and a person takes it back."""
+    finished = await client.seen("tool_call_finished")
+    named = {each["path"] for each in finished.payload["details"]["changes"]}
+    assert named == {"a.txt", "started"}
+    assert desk.text("a.txt") == "agent\n"
+    path = f"/api/tasks/{task_id}/events/{finished.sequence}/undo"
+    seen = (await person.http.get(path)).json()
+    assert seen["state"] == "possible", seen
+    answer = await person.http.post(path, json={"digest": seen["digest"]})
+    assert answer.status_code == 200, answer.text
+    assert desk.text("a.txt") == "AAA"
+    assert desk.text("started") is None
 
 
 async def test_cancelling_a_task_kills_its_command(fragile: House) -> None:
     marker = f"m{uuid4().hex}"
     fragile.model.script(
-        marker, [Call("run_command", command=f"touch started; sleep 900; : {marker}")]
+        marker,
+        [Call("run_command", command=f"echo agent > a.txt; touch started; sleep 900; : {marker}")],
     )
     desk = fragile.desk()
     async with fragile.person("alice") as alice:
@@ -88,6 +107,7 @@ async def test_cancelling_a_task_kills_its_command(fragile: House) -> None:
             await client.end("cancelled")
         await happened(lambda: not processes(marker))
         await fragile.check(alice, task["id"], client)
+        await undone(desk, alice, task["id"], client)
 
 
 async def test_what_a_command_made_is_recorded(fragile: House) -> None:
