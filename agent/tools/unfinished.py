@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -42,6 +42,9 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """As in its result."""
     lines: list[str] = []
     """For the model, and for whoever decides what becomes of it."""
+
+
+Note = TypeVar("Note", bound=msgspec.Struct)
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,18 +96,16 @@ def tell(shelf: Shelf, call_id: str, details: dict[str, Any], lines: Iterable[st
 
 
 def told(shelf: Shelf, call_id: str) -> Told | None:
-    note = shelf.left(TOLD)
-    found = None if note is None else msgspec.json.decode(note, type=Told)
+    found = _read(shelf, TOLD, Told)
     return found if found is not None and found.call_id == call_id else None
 
 
 def settle(workspace: Workspace, shelf: Shelf) -> None:
     """Look what a command did that was cut off, if there is one. Nobody else may change the
     workspace by a command meanwhile."""
-    note = shelf.left(BEGUN)
-    if note is None:
+    begun = _read(shelf, BEGUN, _Begun)
+    if begun is None:
         return
-    begun = msgspec.json.decode(note, type=_Begun)
     spool = Spool.left(shelf, begun.places)
     try:
         before = _manifest(begun, spool)
@@ -116,6 +117,17 @@ def settle(workspace: Workspace, shelf: Shelf) -> None:
     finally:
         shelf.drop(BEGUN)
         spool.close()
+
+
+def _read(shelf: Shelf, name: str, kind: type[Note]) -> Note | None:
+    """A note; None: there is none, or it was damaged."""
+    note = shelf.left(name)
+    try:
+        return None if note is None else msgspec.json.decode(note, type=kind)
+    except msgspec.DecodeError as trouble:
+        logger.error("What is noted of a call cannot be read: %s", trouble)
+        shelf.drop(name)
+        return None
 
 
 def _manifest(begun: _Begun, spool: Spool) -> Manifest:

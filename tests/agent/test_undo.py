@@ -251,6 +251,16 @@ async def test_what_a_command_did_whose_process_died_is_told_and_taken_back(desk
     assert desk.files() == before
 
 
+async def test_a_damaged_note_says_nothing_and_stops_nobody(desk: Desk) -> None:
+    for name in (unfinished.BEGUN, unfinished.TOLD):
+        for note in (b"", b"{}", b"\xff"):
+            desk.shelf.leave(name, note)
+            unfinished.settle(desk.workspace, desk.shelf)
+            assert unfinished.told(desk.shelf, "c1") is None
+    desk.shelf.tidy()
+    assert not desk.kept.exists()
+
+
 async def test_without_its_workspace_nothing_is_told_and_nothing_is_left(desk: Desk) -> None:
     desk.put("a.txt", "one\n")
     spool = Spool(desk.shelf)

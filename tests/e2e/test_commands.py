@@ -110,6 +110,34 @@ async def test_cancelling_a_task_kills_its_command(fragile: House) -> None:
         await undone(desk, alice, task["id"], client)
 
 
+async def test_nothing_is_undone_under_a_task_that_runs(fragile: House) -> None:
+    marker = f"m{uuid4().hex}"
+    write = Call("write_file", path="a.txt", content="agent")
+    command = Call("run_command", command=f"touch started; sleep 900; : {marker}")
+    fragile.model.script(marker, [write], [command])
+    desk = fragile.desk()
+    async with fragile.person("alice") as alice:
+        task = await alice.ask(desk, f"[{marker}] Write, then run it")
+        async with alice.follow(task["id"]) as client:
+            await alice.approve(await client.approval())
+            asked = await client.seen("approval_required", 2)
+            written = await client.seen("tool_call_finished")
+            path = f"/api/tasks/{task['id']}/events/{written.sequence}/undo"
+            seen = (await alice.http.get(path)).json()
+            assert seen["state"] == "possible"
+            await alice.approve(asked.payload["approval_id"])
+            await happened((desk.folder / "started").exists)
+            refused = await alice.http.post(path, json={"digest": seen["digest"]})
+            assert refused.status_code == 409, refused.text
+            assert refused.json()["error"]["code"] in ("busy", "task_running")
+            assert desk.text("a.txt") == "agent"
+            await alice.cancel(task["id"])
+            await client.end("cancelled")
+            done = await alice.http.post(path, json={"digest": seen["digest"]})
+            assert done.json()["state"] == "undone"
+    assert desk.text("a.txt") == "AAA"
+
+
 async def test_what_a_command_made_is_recorded(fragile: House) -> None:
     fragile.model.script("made", [Call("run_command", command="wc -c a.txt > size.txt")], words(2))
     async with fragile.person("alice") as alice:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from agent.providers.scripted import Turn
+from agent.providers.scripted import ScriptedCall, Turn
 from tasks import service
 from tasks.errors import Conflict, Invalid
 from tasks.models import Artifact, Task
@@ -298,3 +300,39 @@ async def test_a_fork_continues_from_the_chosen_event(house: House) -> None:
 
 def waiting_in(run: int) -> Callable[[Task], bool]:
     return lambda task: task.run == run and task.status == "waiting_approval"
+
+
+async def approved_and_not_begun(house: House, path: str) -> UUID:
+    """A write that a person said yes to, and no runner there."""
+    write = ScriptedCall(name="write_file", arguments={"path": path, "content": "new"})
+    async with house.runner(Turn(calls=(write,))):
+        task_id = (await house.ask()).task_id
+        await house.until(task_id, "waiting_approval")
+    await house.reply((await house.pending(task_id)).pk)
+    return task_id
+
+
+async def test_a_file_that_took_the_place_of_the_approved_one_is_asked_about(house: House) -> None:
+    task_id = await approved_and_not_begun(house, "a.txt")
+    (house.folder / "a.txt").rename(house.folder / "moved.txt")
+    (house.folder / "b.txt").rename(house.folder / "a.txt")
+    async with house.runner(DONE):
+        await house.until(task_id, lambda task: task.run == 2 and task.status != "running")
+    again = await house.pending(task_id)
+    assert "-BBB" in again.diff
+    found = {path.name: path.read_text() for path in house.folder.iterdir()}
+    assert found == {"a.txt": "BBB", "moved.txt": "AAA"}
+
+
+async def test_a_folder_that_became_a_link_since_the_answer_leads_nowhere(
+    house: House, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (house.folder / "d").mkdir()
+    task_id = await approved_and_not_begun(house, "d/new.txt")
+    (house.folder / "d").rename(house.folder / "aside")
+    (house.folder / "d").symlink_to(outside)
+    async with house.runner(DONE):
+        await house.until(task_id, "completed")
+    assert list(outside.iterdir()) == list((house.folder / "aside").iterdir()) == []
