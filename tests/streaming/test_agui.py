@@ -103,7 +103,7 @@ async def test_a_run_is_not_asked_something_else(house: House, post: Post) -> No
 
 
 async def test_of_two_first_requests_one_makes_the_session(house: House, post: Post) -> None:
-    """Without the constraint, and the second look behind it, each would make one."""
+    """Without the look inside the command each would make one."""
     async with house.runner(Turn(text="Yes.")):
         same = [post("t", "r", "Hi") for _ in range(4)]
         await asyncio.gather(*(visit.end() for visit in same))
