@@ -15,7 +15,7 @@ from tests.support.documents import blocks
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", ["README.md", "docs/api.md", "docs/operations.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/agui.md", "docs/api.md", "docs/operations.md"])
 def test_examples_of_the_pages_run(page: str, tmp_path: Path) -> None:
     """Against a fresh server with the demo, all of a page in one shell; watching has an end here."""
     told = [text for place, text in blocks("sh", "bash") if place.startswith(f"{page}:")]
