@@ -13,7 +13,9 @@ import socket
 import ssl
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from aiohappyeyeballs import start_connection
 
 from agent.providers.http1 import Broken, ResponseParser
 from agent.waits import Limit
@@ -111,8 +113,9 @@ class Connection(asyncio.Protocol):
     # ── for the transport ─────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's are none of asyncio's classes
 
     def data_received(self, data: bytes) -> None:
         response = self._response
@@ -261,10 +264,9 @@ class Connections:
             with limit:
                 _, connection = await loop.create_connection(
                     lambda: Connection(place),
-                    place.host,
-                    place.port,
+                    sock=await _connected(loop, place),
                     ssl=self._tls if place.tls else None,
-                    happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
+                    server_hostname=place.host if place.tls else None,
                 )
         except TimeoutError as trouble:
             raise ConnectTimeout from trouble
@@ -290,3 +292,11 @@ class Connections:
         self._sweep = (
             loop.call_later(KEEPALIVE_SECONDS / 2, self._close_idle) if self._idle else None
         )
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, place: Place) -> socket.socket:
+    """By the address that answers first. asyncio's loop could do it itself, uvloop's cannot."""
+    found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    return await start_connection(
+        found, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, interleave=1, loop=loop
+    )

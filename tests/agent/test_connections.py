@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -311,6 +312,25 @@ async def test_a_trusted_server_is_asked_over_one_secure_connection(tmp_path):
             assert await whole(await asked(pool, server)) == b"Hi"
         assert server.opened == 1
         await pool.aclose()
+
+
+def test_the_loop_that_servers_run_on_does_as_asyncio_s(tmp_path):
+    """uvloop's transports are none of asyncio's classes, and it tries one address after the other."""
+    theirs, ours = certified(tmp_path)
+
+    async def ask() -> None:
+        for tls in (None, theirs):
+            pool = Connections(ours)
+            async with Server(says(HI), tls=tls) as server:
+                for _ in range(3):
+                    assert await whole(await asked(pool, server)) == b"Hi"
+                assert (server.opened, server.asked) == (1, 3)
+                await pool.aclose()
+            with pytest.raises(NoConnection):
+                await asked(pool, server)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(ask())
 
 
 async def test_a_server_that_nobody_vouches_for_is_refused(tmp_path, pool):
