@@ -223,6 +223,7 @@ def _session(request: TaskRequest) -> Session:
             workspace=workspace_of(request),
             title=title_of(request.goal),
             model_profile_id=request.model_profile_id,
+            last_position=1,  # of the event that its first task begins with, see `_store`
         )
     )
 
@@ -270,7 +271,7 @@ def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Cre
         trigger=str(request.trigger),
         follow_up_of=None if previous is None else str(previous),
     )
-    stored = events.begin(task, born)
+    stored = events.begin(task, born, fresh=request.session_id is None)
     _new_task(task)
     dispatch.offer_next(session.id)
     return Created(

@@ -28,6 +28,7 @@ from agent.events import (
 )
 from agent.transcript import INTERRUPTED, Spent, Transcript
 from tasks import approvals, dispatch, events, keeping, lifecycle, sessions
+from tasks.events import Head
 from tasks.models import Artifact, Task
 from tasks.statements import Rows
 
@@ -78,6 +79,28 @@ def end(
     outcome = _outcome(before, terminal)
     lifecycle.move(task_id, to=STATUS[type(terminal)], run=run, **outcome, **used)
     dispatch.offer_next(UUID(stored.session_id))
+
+
+def end_run(
+    task: Task,
+    terminal: Terminal,
+    *,
+    head: Head,
+    run: int,
+    before: Sequence[StoredEvent],
+    spent: Spent,
+) -> bool:
+    """Command: the same for a run that made no files and knows the head of the task's log, with
+    fewer statements. False: the log does not end there any more, or another run owns the task;
+    nothing was written."""
+    ready = events.ready((task.pk, task.session_id), head, [*before, terminal])
+    outcome = {**_outcome(before, terminal), **usage_fields(spent), **ready.fields}
+    to, running = STATUS[type(terminal)], (Task.Status.RUNNING,)
+    if not lifecycle.move(task.pk, to=to, frm=running, run=run, known=head.sequence, **outcome):
+        return False
+    events.store(ready)
+    dispatch.offer_next(task.session_id)
+    return True
 
 
 def cancel(

@@ -55,7 +55,7 @@ class Journal:
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.transcript = Transcript()
-        self._head = head
+        self.head = head
         """Where the log ends as far as we know, which is what the transcript holds."""
         self._task = task
         self._run = run
@@ -79,7 +79,7 @@ class Journal:
     @property
     def known(self) -> int:
         """The newest event that the transcript holds."""
-        return self._head.sequence
+        return self.head.sequence
 
     def defer(self, batch: Sequence[StoredEvent]) -> None:
         """Store these soon."""
@@ -120,7 +120,7 @@ class Journal:
             task_id=self._task.pk,
             session_id=self._task.session_id,
             run=self._run,
-            head=self._head,
+            head=self.head,
             events=self._waiting,
             counters=counters,
         )
@@ -196,7 +196,7 @@ class Journal:
         """Fold in what others stored before our own events."""
         if stored.first_sequence != self.known + 1:
             await self._read_up_to(stored.first_sequence - 1)
-        self._head = stored.head
+        self.head = stored.head
         self._mark(self.known)
 
     async def _read_up_to(self, last: int) -> None:
@@ -205,7 +205,7 @@ class Journal:
         for row in rows:
             self._mark(row.sequence)
             self.transcript.apply(events.typed(row))
-            self._head = Head(sequence=row.sequence, hash=row.hash, time=row.created_at)
+            self.head = Head(sequence=row.sequence, hash=row.hash, time=row.created_at)
 
     def _mark(self, sequence: int) -> None:
         """Tell the fold where the event stands that it takes next."""

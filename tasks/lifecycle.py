@@ -42,9 +42,11 @@ def move(
     to: Task.Status,
     frm: Collection[Task.Status] | None = None,
     run: int | None = None,
+    known: int | None = None,
     **changes: Any,
 ) -> bool:
-    """Set the status, if it is one of `frm` (default: every allowed one) and `run` owns the task.
+    """Set the status, if it is one of `frm` (default: every allowed one), `run` owns the task, and
+    `known` is the sequence of its newest event.
 
     `changes` are further fields. Moving to running also adds 1 to `Task.run`, the fence; any other
     status releases the lease; a terminal one sets `finished_at`. True: the move is ours. ValueError: the table forbids it.
@@ -60,9 +62,12 @@ def move(
         return False
     where = f"id = %s AND status IN ({', '.join(['%s'] * len(wanted))})"
     key = task_id if isinstance(task_id, uuid.UUID) else uuid.UUID(task_id)
-    if run is None:
-        return bool(update(Task, fields, where, key, *wanted))
-    return bool(update(Task, fields, f"{where} AND run = %s", key, *wanted, run))
+    params = [key, *wanted]
+    for column, value in (("run", run), ("last_sequence", known)):
+        if value is not None:
+            where += f" AND {column} = %s"
+            params.append(value)
+    return bool(update(Task, fields, where, *params))
 
 
 def _consequences(to: Task.Status) -> dict[str, Any]:

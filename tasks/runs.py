@@ -295,17 +295,15 @@ class Run:
         paths = artifact_paths(self._transcript)
         workspace = self.kit.workspace
         made = await asyncio.to_thread(made_files, paths, workspace) if paths else []
-        spent = self._transcript.spent
+        spent, head, run = self._transcript.spent, self._journal.head, self.begun.run
 
         def command(waiting: Sequence[StoredEvent]) -> None:
+            last = [*waiting, *before]
+            at_once = partial(endings.end_run, head=head, run=run, before=last, spent=spent)
+            if not made and at_once(self.begun.task, terminal):
+                return
             endings.end(
-                self.task_id,
-                terminal,
-                run=self.begun.run,
-                seen=seen,
-                before=[*waiting, *before],
-                made=made,
-                spent=spent,
+                self.task_id, terminal, run=run, seen=seen, before=last, made=made, spent=spent
             )
 
         await self._journal.end(command)

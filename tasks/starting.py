@@ -18,9 +18,10 @@ from agent.events import ErrorInfo, StoredEvent, TaskRecovered, TaskStarted
 from agent.transcript import Transcript
 from tasks import endings, events, keeping, sessions, wiring
 from tasks.commands import lease
+from tasks.events import Head
 from tasks.lifecycle import move
 from tasks.models import Approval, Session, Task, TaskEvent, Workspace
-from tasks.statements import Rows, fetch
+from tasks.statements import Joined, fetch
 from tasks.writer import writer
 
 MAX_RECOVERIES = 3
@@ -42,8 +43,10 @@ _GIVEN_UP = ErrorInfo(
     message=f"It was taken over {MAX_RECOVERIES} times without getting any further.",
     hint="Look into the server's log for why the process stops, then retry the task.",
 )
-_locked_task = Rows(Task, "WHERE id = %s", lock=True)
-_session, _workspace = Rows(Session, "WHERE id = %s"), Rows(Workspace, "WHERE id = %s")
+_locked_task = Joined(
+    "JOIN {1} ON {1}.id = {0}.session_id JOIN {2} ON {2}.id = {1}.workspace_id WHERE {0}.id = %s",
+    *(Task, Session, Workspace),
+)
 _EARLIER = f"""
     SELECT 1 FROM {Task._meta.db_table} WHERE session_id = %s AND first_position < %s
     AND status IN ('queued', 'running', 'waiting_approval') LIMIT 1"""  # noqa: S608
@@ -107,9 +110,6 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
     run = task.run + 1
     previous = task.lease_worker or None
     began = {} if task.started_at else {"started_at": timezone.now()}
-    frm = [Task.Status(task.status)]
-    if not move(task.pk, to=Task.Status.RUNNING, frm=frm, run=task.run, **lease(worker), **began):
-        return None
     started = TaskStarted(
         run=run,
         reason=reason,
@@ -121,7 +121,13 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
     if reason == "recover":
         why = _WHY_RECOVERED if previous else _WHY_CONTINUED
         opening.insert(0, TaskRecovered(reason=why, previous_worker=previous))
-    stored = events.append(task.pk, opening, fence=run)
+    head = Head(sequence=task.last_sequence, hash=task.last_hash, time=task.last_event_at)
+    ready = events.ready((task.pk, task.session_id), head, opening)
+    changes = {**lease(worker), **began, **ready.fields}
+    frm = [Task.Status(task.status)]
+    if not move(task.pk, to=Task.Status.RUNNING, frm=frm, run=task.run, **changes):
+        return None
+    stored = events.store(ready)
     task.run = run
     fresh = reason == "start" and sessions.stands_alone(task)
     return Begun(
@@ -188,7 +194,9 @@ def _fail_if_runnable(task_id: UUID, worker: str, error: ErrorInfo, *, takes: bo
 
 def _lock(task_id: UUID) -> Task:
     """The task with its session and workspace, its own row locked."""
-    task = _locked_task.get(task_id)
-    task.session = _session.get(task.session_id)
-    task.session.workspace = _workspace.get(task.session.workspace_id)
+    found = _locked_task(task_id)
+    if not found:
+        raise Task.DoesNotExist("There is no such task.")
+    task: Task
+    ((task, task.session, task.session.workspace),) = found
     return task

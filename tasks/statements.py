@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
@@ -181,6 +182,34 @@ class Beside(Generic[M]):
             (self._made(db, values[:count]), values[count:])
             for values in rows(db, self._sql, parameters(db, params))
         ]
+
+
+class Joined:
+    """Rows of a model with those of others that belong to them. `rest` is what stands behind the
+    first one's table; `{0}`, `{1}` … are the tables' names. Rows of the first one stay locked."""
+
+    def __init__(self, rest: str, *models: type[Model]) -> None:
+        tables = [model._meta.db_table for model in models]
+        fields = [model._meta.concrete_fields for model in models]
+        columns = [
+            f"{table}.{field.column}"
+            for table, own in zip(tables, fields, strict=True)
+            for field in own
+        ]
+        self._sql = f"SELECT {', '.join(columns)} FROM {tables[0]} {rest.format(*tables)}"  # noqa: S608
+        self._locking = f"{self._sql} FOR UPDATE OF {tables[0]}"
+        self._makers = [Maker(model) for model in models]
+        self._ends = list(accumulate(map(len, fields)))
+
+    def __call__(self, *params: Any) -> list[tuple[Any, ...]]:
+        db = database()
+        sql = self._locking if db.features.has_select_for_update else self._sql
+        return [self._of(db, values) for values in rows(db, sql, parameters(db, params))]
+
+    def _of(self, db: BaseDatabaseWrapper, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        begins = (0, *self._ends)
+        parts = zip(self._makers, begins, self._ends, strict=False)
+        return tuple(made(db, values[begin:end]) for made, begin, end in parts)
 
 
 class Insert(Generic[M]):

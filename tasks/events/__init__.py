@@ -19,6 +19,8 @@ from tasks.events.appending import (
     begin,
     forget,
     link,
+    ready,
+    store,
 )
 from tasks.events.reading import Past, one, page, page_session, past, row_of, stream, typed
 from tasks.events.rows import Row
@@ -47,7 +49,9 @@ __all__ = [
     "page",
     "page_session",
     "past",
+    "ready",
     "row_of",
+    "store",
     "stream",
     "typed",
     "wire_body",

@@ -87,6 +87,25 @@ class Link(NamedTuple):
     hash: str
 
 
+class Ready(NamedTuple):
+    """Events with their numbers in the task's chain, for whoever moves its head himself."""
+
+    task_id: uuid.UUID
+    session_id: uuid.UUID
+    links: Sequence[Link]
+    created_at: datetime
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the task's row says from here on. Only where it still said what these were linked to."""
+        last = self.links[-1]
+        return {
+            "last_sequence": last.sequence,
+            "last_hash": last.hash,
+            "last_event_at": self.created_at,
+        }
+
+
 class _Claimed(NamedTuple):
     """What an append found when it took its numbers."""
 
@@ -141,21 +160,41 @@ def append(
     return published(rows)
 
 
-def begin(task: Task, event: StoredEvent) -> Appended:
+def begin(task: Task, event: StoredEvent, *, fresh: bool = False) -> Appended:
     """Store the first event of a task that is about to be inserted, in the same command.
 
-    Sets the fields of the new row that belong to the log.
+    Sets the fields of the new row that belong to the log. `fresh`: the session was inserted just
+    now, with this as its first event.
     """
     db = driver.database()
     _check_call(db, [event], {})
     claimed = _Claimed(key_of(db, task.pk), key_of(db, task.session_id), Head())
     created_at = now(None)
     time = moment(db, created_at)
-    position = _claim_positions(db, claimed.session_key, 1, time)
+    position = 1 if fresh else _claim_positions(db, claimed.session_key, 1, time)
     rows = _rows(claimed, [event], position - 1, created_at)
     insert(db, rows)
     task.last_sequence, task.last_hash, task.last_event_at = 1, rows[0].hash, created_at
     task.first_position = position
+    return published(rows)
+
+
+def ready(task: tuple[uuid.UUID, uuid.UUID], head: Head, events: Sequence[StoredEvent]) -> Ready:
+    """The events behind this head, not stored yet. `task`: its id and its session's."""
+    created_at = now(head.time)
+    return Ready(*task, linked(str(task[0]), head, events, created_at), created_at)
+
+
+def store(ready: Ready) -> Appended:
+    """Inside the command that has moved the task's head to them."""
+    db, (task_id, session_id, links, created_at) = driver.database(), ready
+    time = moment(db, created_at)
+    last_position = _claim_positions(db, key_of(db, session_id), len(links), time)
+    before = last_position - len(links)
+    rows = rows_of(str(task_id), str(session_id), links, before, created_at)
+    insert(db, rows)
+    if rows[0].sequence == 1:
+        update(Task, {"first_position": rows[0].position}, "id = %s", task_id)
     return published(rows)
 
 

@@ -8,7 +8,6 @@ the task, it moves fewer than it was given, and all of them have to be stored on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +15,8 @@ import msgspec
 
 from agent.events import StoredEvent
 from tasks import driver
-from tasks.events.appending import Appended, Head, Link, insert, linked, now, published, rows_of
+from tasks.events import appending
+from tasks.events.appending import Appended, Head, Ready, insert, published, rows_of
 from tasks.events.rows import key_of
 from tasks.models import Session, Task
 from tasks.statements import UpdateEach
@@ -64,37 +64,27 @@ _claim_positions = UpdateEach(
 def append_together(wanted: Sequence[Wanted]) -> list[Appended]:
     """Inside a command: store all of them, or raise NotTogether. The tasks are of different sessions."""
     db = driver.database()
-    chained = [_chained(each) for each in wanted]
-    moved = _claim_sequences(
-        [_head_of(each, *new) for each, new in zip(wanted, chained, strict=True)]
-    )
+    ready = [_ready(each) for each in wanted]
+    moved = _claim_sequences([_moves(*pair) for pair in zip(wanted, ready, strict=True)])
     if len(moved) != len(wanted):
         raise NotTogether
-    positions = dict(
-        _claim_positions(
-            [
-                (each.session_id, len(links), created_at)
-                for each, (links, created_at) in zip(wanted, chained, strict=True)
-            ]
-        )
-    )
+    more = [(each.session_id, len(each.links), each.created_at) for each in ready]
+    positions = dict(_claim_positions(more))
     if len(positions) != len(wanted):
         raise NotTogether  # two runs in one session: never by our own doing
     stored = []
-    for each, (links, created_at) in zip(wanted, chained, strict=True):
-        before = positions[key_of(db, each.session_id)] - len(links)
-        stored.append(rows_of(str(each.task_id), str(each.session_id), links, before, created_at))
+    for task_id, session_id, links, created_at in ready:
+        before = positions[key_of(db, session_id)] - len(links)
+        stored.append(rows_of(str(task_id), str(session_id), links, before, created_at))
     insert(db, [row for rows in stored for row in rows])
     return [published(rows) for rows in stored]
 
 
-def _chained(wanted: Wanted) -> tuple[list[Link], datetime]:
-    created_at = now(wanted.head.time)
-    return linked(str(wanted.task_id), wanted.head, wanted.events, created_at), created_at
+def _ready(wanted: Wanted) -> Ready:
+    return appending.ready((wanted.task_id, wanted.session_id), wanted.head, wanted.events)
 
 
-def _head_of(wanted: Wanted, links: Sequence[Link], created_at: datetime) -> tuple[Any, ...]:
-    last = links[-1]
+def _moves(wanted: Wanted, ready: Ready) -> tuple[Any, ...]:
+    """In the order of what `_claim_sequences` is given."""
     counters = (wanted.counters[name] for name in COUNTERS)
-    known = (wanted.task_id, wanted.run, wanted.head.sequence)
-    return (*known, last.sequence, last.hash, created_at, *counters)
+    return (wanted.task_id, wanted.run, wanted.head.sequence, *ready.fields.values(), *counters)

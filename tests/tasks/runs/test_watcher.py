@@ -13,6 +13,7 @@ from pytest_django import Settings
 
 from tasks.conf import conf
 from tasks.hub import Hub
+from tests.support.counting import written
 from tests.support.runs import House
 from tests.support.turns import DONE
 
@@ -78,3 +79,18 @@ async def test_what_found_no_place_is_begun_when_one_is_free(house: House) -> No
             runner.wake(str(created.task_id))
         for created in asked:
             await house.until(created.task_id, "completed")
+
+
+async def test_a_task_with_one_answer_takes_few_statements(house: House) -> None:
+    """Of the writer, about our tables; it took twenty-six."""
+    async with house.runner(*[DONE] * 2) as runner:
+        first = await house.ask()  # with the look that a start begins with
+        await house.until(first.task_id, "completed")
+        await house.rest(runner)
+        async with written() as statements:
+            created = await house.ask()
+            runner.wake(str(created.task_id))
+            await house.until(created.task_id, "completed")
+            await house.rest(runner)
+    await house.check(created.task_id)
+    assert len(statements) <= 18, "\n".join(statements)
