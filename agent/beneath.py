@@ -28,7 +28,6 @@ class Opener(Protocol):
 
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-NO_LINK = DIRECTORY | os.O_NOFOLLOW
 MAX_LINKS = 40
 """Links followed on one way; Linux has the same limit."""
 
@@ -85,17 +84,15 @@ def best_opener() -> Opener:
     return by_kernel if sys.platform == "linux" and works(by_kernel) else by_steps
 
 
-def open_root(root: Path) -> int:
-    """The folder under its real path, name by name: one that was replaced by a link since it was
-    registered, itself or a folder above it, is not ours any more. Raises OSError."""
-    fd = os.open(root.anchor, DIRECTORY)
-    for name in root.parts[1:]:
-        try:
-            below = os.open(name, NO_LINK, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = below
-    return fd
+def open_root(root: Path, opener: Opener | None = None) -> int:
+    """The folder under its real path, without a link on the way: one that was replaced by a link
+    since it was registered, itself or a folder above it, is not ours any more. Raises OSError."""
+    top = os.open(root.anchor, DIRECTORY)
+    try:
+        way = "/".join(root.parts[1:]) or "."
+        return (opener or best_opener())(top, way, DIRECTORY, links=False)
+    finally:
+        os.close(top)
 
 
 def works(opener: Opener) -> bool:

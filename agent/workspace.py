@@ -278,7 +278,7 @@ class Workspace:
     @contextmanager
     def _root(self) -> Iterator[int]:
         try:
-            fd = open_root(self.root)
+            fd = open_root(self.root, self.opener)
         except OSError as error:
             raise PathRefused(
                 "The workspace folder is missing or closed to us: no file can be used until a "

@@ -102,16 +102,15 @@ class Assembler:
 
     def feed(self, payloads: Iterable[bytes]) -> list[Delta]:
         """Take the payloads of one network read."""
-        texts: list[str] = []
-        for payload in payloads:
-            text = self._alike.text(payload)
-            if text is not None:
-                texts.append(text)
-                continue
+        waiting = list(payloads)
+        at = 0
+        while at < len(waiting):
+            texts = self._alike.texts(waiting, at)
             self._texts(texts)
-            texts.clear()
-            self._payload(payload)
-        self._texts(texts)
+            at += len(texts)
+            if at < len(waiting):
+                self._payload(waiting[at])
+                at += 1
         return self._drain()
 
     def _texts(self, texts: list[str]) -> None:

@@ -8,6 +8,7 @@ and put into the same structs, so that nothing behind this module knows about sh
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -93,7 +94,7 @@ def _is_usage(chunk: Chunk) -> bool:
 
 
 class Alike:
-    """Knows the text of a payload that is like the one before it in everything else.
+    """Knows the texts of payloads that are like the one before them in everything else.
 
     Nearly all chunks of a reply are: only what the quotes of `content` hold differs, and as long as
     no quote and no backslash is in it, the document around it is the same document.
@@ -106,18 +107,23 @@ class Alike:
         self._tries = 16
         """Servers that write something new into every chunk are not looked at for ever."""
 
-    def text(self, payload: bytes) -> str | None:
-        """What the payload adds to the answer, or None: decode it."""
-        head, tail = self._head, self._tail
-        if not head or payload[: self._begins] != head or payload[self._ends :] != tail:
-            return None
-        text = payload[self._begins : self._ends]
-        if b'"' in text or b"\\" in text or len(payload) < self._begins - self._ends:
-            return None
-        try:
-            return text.decode()
-        except UnicodeDecodeError:
-            return None
+    def texts(self, payloads: Sequence[bytes], at: int) -> list[str]:
+        """What the payloads from `at` on add to the answer, as far as they are alike; the one
+        behind them is to be decoded."""
+        head, tail, begins, ends = self._head, self._tail, self._begins, self._ends
+        found: list[str] = []
+        for place in range(at, len(payloads) if head else at):
+            payload = payloads[place]
+            text = payload[begins:ends]
+            if payload[:begins] != head or payload[ends:] != tail:
+                break
+            if b'"' in text or b"\\" in text or len(payload) < begins - ends:
+                break
+            try:
+                found.append(text.decode())
+            except UnicodeDecodeError:
+                break
+        return found
 
     def learn(self, payload: bytes, chunk: Chunk | None) -> None:
         """Look at a payload that had to be decoded; None when there is nothing to learn from it."""
