@@ -64,6 +64,8 @@ class Greeting:
     """Nothing will follow it."""
     payload: dict[str, Any]
     """Of the event `connected`."""
+    first: Sequence[StoredFrame] = ()
+    """The events behind the follower's cursor, when there were few; read in the same look."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,13 @@ class Dress(Protocol):
 
 def heard(kind: Kind, row_id: str) -> AbstractContextManager[object]:
     """Around a look at a log and the first step of `follow()`: what is stored between the two is not
-    missed, so the look need not be repeated once the follower listens."""
+    missed, so the look need not be repeated once the follower listens.
+
+    With runs in other processes listening is a subscription, which nobody gets before it is known
+    who asks; there the relay looks at the log itself as soon as it has joined.
+    """
+    if hub.has_peers:
+        return nullcontext()
     try:
         return hub.listen(Key(kind, str(UUID(row_id))))
     except ValueError:  # names nothing, and is refused as soon as it is known who asks
@@ -195,7 +203,8 @@ class _Follower:
         # A cursor that nobody was given yet waits for what comes next.
         self._cursor = min(cursor, greeting.last)
         self._ended = False
-        self._page = _NO_PAGE
+        self._page = deque(greeting.first) if greeting.first else _NO_PAGE
+        seat.settle(greeting.first)
         self._page_rows = PAGE_ROWS
         self._large: Iterator[bytes] = iter(())
         """What is left of a frame that is sent piece by piece."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -37,6 +38,9 @@ logger = logging.getLogger(__name__)
 Row = TypeVar("Row", Task, Session)
 AsyncView = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 
+FIRST_EVENTS = 8
+FIRST_CHARS = 8 * 1024
+"""Of a payload: more is read for all who want it together (`streaming.large`)."""
 MAX_TASKS = 200
 """Of a session, in its `connected` event: the newest ones."""
 
@@ -69,7 +73,9 @@ stream_view = guarded("GET")
 async def task_stream(request: HttpRequest, task_id: str) -> HttpResponseBase:
     """Ends after the task's terminal event; 204 when it has ended and nothing is left to send."""
     with heard("task", task_id):
-        principal, task, greeting = await asked(request, access.find_task, task_id, greet_task)
+        principal, task, greeting = await asked(
+            request, access.find_task, task_id, partial(_greet_at_cursor, request)
+        )
         cursor = cursor_of(request)
         if greeting.over and cursor >= greeting.last:
             return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
@@ -167,6 +173,15 @@ def greet_task(task: Task) -> Greeting:
     }
     over = task.status in Task.TERMINAL
     return Greeting(last=task.last_sequence, over=over, payload=payload)
+
+
+def _greet_at_cursor(request: HttpRequest, task: Task) -> Greeting:
+    """With what a young task has stored: most streams are opened as soon as their task is made."""
+    greeting, cursor = greet_task(task), cursor_of(request)
+    if greeting.over or not 0 < greeting.last - cursor <= FIRST_EVENTS:
+        return greeting
+    rows = events.brief(task.pk, cursor, greeting.last, FIRST_CHARS)
+    return replace(greeting, first=[events.frame(row) for row in rows])
 
 
 def task_source(principal: Principal, task_id: UUID, greeting: Greeting) -> Source:

@@ -22,7 +22,7 @@ from tasks.events.appending import (
     ready,
     store,
 )
-from tasks.events.reading import Past, one, page, page_session, past, row_of, stream, typed
+from tasks.events.reading import Past, brief, one, page, page_session, past, row_of, stream, typed
 from tasks.events.rows import Row
 from tasks.events.together import NotTogether, Wanted, append_together
 from tasks.events.wire import MAX_CONTENT_BYTES, frame, wire_body, wire_time, with_html
@@ -41,6 +41,7 @@ __all__ = [
     "append",
     "append_together",
     "begin",
+    "brief",
     "canonical_json",
     "forget",
     "frame",

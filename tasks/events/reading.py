@@ -54,6 +54,20 @@ def past(task_id: str | uuid.UUID, after: int, limit: int, most_bytes: int) -> P
     return Past("".join(texts).encode(), len(texts), last, ended)
 
 
+_BRIEF = f"""
+    SELECT {", ".join(_COLUMNS)} FROM tasks_taskevent
+    WHERE task_id = %s AND sequence > %s AND sequence <= %s AND length(payload) <= %s
+    ORDER BY sequence"""  # noqa: S608
+
+
+def brief(task_id: str | uuid.UUID, after: int, last: int, most: int) -> list[Row]:
+    """The events behind `after`, up to `last` or to the first with more than `most` characters."""
+    db = driver.database()
+    found = driver.rows(db, _BRIEF, [key_of(db, task_id), after, last, most])
+    rows = [row_of(values) for values in found]
+    return [row for number, row in enumerate(rows, after + 1) if row.sequence == number]
+
+
 def page(task_id: str | uuid.UUID, after: int = 0, limit: int = 200) -> list[Row]:
     """The task's next events behind sequence `after`."""
     db = driver.database()

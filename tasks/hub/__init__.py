@@ -110,6 +110,11 @@ class Hub:
         self._loop = loop
         self.closing = False
 
+    @property
+    def has_peers(self) -> bool:
+        """Runs may be in other processes."""
+        return self._peers is not None
+
     def detach(self) -> None:
         self._loop = None
         self._peers = None

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import json
 import logging
+import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -42,7 +44,8 @@ from streaming.views import greet_task, respond, stream_view, task_source
 from tasks import events, relay
 from tasks.access import Principal
 from tasks.conf import conf
-from tasks.hub import hub
+from tasks.hub import Key, StoredFrame, hub
+from tasks.lane import Lane
 from tasks.models import ApiToken, Approval, Session, Task
 from tasks.writer import writer
 from tests.support.counting import python_calls
@@ -217,6 +220,71 @@ async def test_a_stream_follows_a_task_to_its_end(open_: Open, task: Task) -> No
         "heartbeat": HEARTBEAT,
     }
     assert stream.body.startswith(b": connected\n\nretry: 2000\n\n")
+
+
+async def test_what_a_young_task_has_stored_comes_with_the_look(
+    open_: Open, task: Task, settings: Settings
+) -> None:
+    settings.PILOTHOUSE = replace(conf(), sse_heartbeat_seconds=60)
+    await store(task, warning(1), warning(2))
+    hops = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal hops
+        hops += event == "call" and frame.f_code is Lane.ask.__code__
+
+    sys.setprofile(note)
+    try:
+        for after, ids in ((0, [1, 2]), (1, [2]), (2, [])):
+            stream = open_(f"{path_of(task)}?after={after}")
+            stream.reader.last_id = after
+            await stream.until(partial(_has, ids))
+    finally:
+        sys.setprofile(None)
+    assert hops == 3
+
+
+def _has(ids: list[int], stream: Exchange) -> bool:
+    return bool(stream.events) and stream.reader.ids == ids
+
+
+async def test_before_something_large_only_what_is_brief_comes_with_the_look(
+    open_: Open, task: Task
+) -> None:
+    large = AssistantMessageAdded(step=1, block_id="a", text="x" * 100_000)
+    await store(task, warning(1), large, warning(2))
+    assert [row.sequence for row in await sync_to_async(events.brief)(task.pk, 0, 3, 8192)] == [1]
+    stream = open_(path_of(task))
+    await stream.until(lambda s: s.reader.ids == [1, 2, 3])
+
+
+class Relay:
+    """Where runs of other processes would be; knows what was subscribed to."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+
+    def followed(self, key: Key) -> None:
+        self.keys.append(key)
+
+    def unfollowed(self, key: Key) -> None: ...
+    def running(self, task_id: str, session_id: str) -> None: ...
+    def idle(self, task_id: str, session_id: str) -> None: ...
+    def grew(self, task_id: str, session_id: str) -> None: ...
+    def committed(self, frames: Sequence[StoredFrame]) -> None: ...
+
+
+async def test_nothing_is_subscribed_to_before_it_is_known_who_asks(
+    open_: Open, task: Task
+) -> None:
+    peers = Relay()
+    hub.attach(asyncio.get_running_loop(), peers=peers)
+    assert (await open_(path_of(task), user="nobody").end()).status == 401
+    assert (await open_(path_of(task), user="charlie").end()).status == 404
+    assert peers.keys == []
+    stream = open_(path_of(task))
+    await stream.until(lambda s: bool(s.events))
+    assert peers.keys == [Key("task", str(task.pk))]
 
 
 async def test_headers_keep_proxies_and_caches_out_of_the_way(open_: Open, task: Task) -> None:
