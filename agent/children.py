@@ -9,13 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
 """What a child may know of our environment; none of it is a secret or names one."""
 BLOCK_BYTES = 256 * 1024
+_TIED = """
+{{ read -r -u {fd}; kill -KILL -- "-$$"; }} </dev/null >/dev/null 2>&1 &
+exec {fd}<&-
+"""
+"""Ends the group when the other end of the pipe closes, because the server died."""
 
 
 def environment(source: Mapping[str, str] | None = None, **more: str) -> dict[str, str]:
@@ -23,6 +29,33 @@ def environment(source: Mapping[str, str] | None = None, **more: str) -> dict[st
     source = os.environ if source is None else source
     kept = {name: source[name] for name in INHERITED if source.get(name)}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapped:
+    """A command line and the descriptors that it needs."""
+
+    arguments: tuple[str, ...]
+    pass_fds: tuple[int, ...] = ()
+
+
+@contextmanager
+def tied(bash: Sequence[str], script: str, *arguments: str) -> Iterator[Wrapped]:
+    """A bash script (`$1` … are the arguments) that lives no longer than this process, as long as
+    it leads a session of its own. Stay in the block while it runs."""
+    reading, writing = os.pipe()
+    try:
+        text = _TIED.format(fd=reading) + script
+        yield Wrapped(arguments=(*bash, text, "bash", *arguments), pass_fds=(reading,))
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def kill_group(pid: int) -> None:
+    """A leader and everybody in its group. It keeps its number as long as anybody is in it."""
+    with suppress(ProcessLookupError, PermissionError):  # nobody left; macOS: only zombies
+        os.killpg(pid, signal.SIGKILL)
 
 
 class Child:
@@ -45,9 +78,8 @@ class Child:
         return status
 
     def kill(self) -> None:
-        """All of it, at once. The group keeps its number as long as anybody is in it."""
-        with suppress(ProcessLookupError, PermissionError):  # nobody left; macOS: only zombies
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """All of it, at once."""
+        kill_group(self._process.pid)
 
 
 @asynccontextmanager

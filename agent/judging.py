@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.errors import PathRefused, ToolFailed
+from agent.mcp.connections import Connections
 from agent.policy import Decision, Mode, Policy, Rule, Standing, standing
 from agent.shelf import Shelf
 from agent.toolbox import Toolbox, ToolContext
@@ -40,6 +41,8 @@ class Judge:
     """Look at the target even where no rule needs it: the guard's word counts, too."""
     shelf: Shelf | None = None
     """Where effects keep what was there before them."""
+    connections: Connections | None = None
+    """To MCP servers, for the calls of this run."""
 
     @property
     def mode(self) -> Mode:
@@ -107,4 +110,10 @@ class Judge:
         if self.policy.rules:
             more["permits"] = permits
         workspace = self.workspace.unlinked() if judged else self.workspace
-        return ToolContext(workspace=workspace, judged=judged, shelf=self.shelf, **more)
+        return ToolContext(
+            workspace=workspace,
+            judged=judged,
+            shelf=self.shelf,
+            connections=self.connections,
+            **more,
+        )

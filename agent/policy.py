@@ -36,7 +36,7 @@ REPLY_SCOPES = ("once", "task", "session", "always")
 ALLOWED_ACTIONS = frozenset({"read", "list"})
 ASKED_ACTIONS = frozenset({"write", "create", "update", "delete", "execute", "network"})
 
-_CAPABILITY = re.compile(r"[a-z0-9_-]+(:[a-z0-9_-]+)+")
+CAPABILITY = re.compile(r"[a-z0-9_-]+(:[a-z0-9_-]+)+")
 _STRICTNESS: dict[Mode, int] = {"ask": 0, "deny": 1, "read_only": 2}
 _SEVERITY: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 _NARROWNESS: dict[Scope, int] = {"global": 0, "workspace": 1, "session": 2, "task": 3}
@@ -57,6 +57,8 @@ class Subject:
     """Every simple command that it would run, as words; None: not known with certainty."""
     digest: str = ""
     """Of the tool and its exact arguments."""
+    exact: bool = False
+    """What it is about are all its arguments: a rule made from a card fits no other call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,11 +283,11 @@ def standing(subject: Subject) -> Standing | None:
     if subject.commands is None or any(always_asks(path) for path in subject.paths):
         return None
     tool, capability = subject.tool, subject.capability
-    if len(subject.paths) == 1:
+    if len(subject.paths) == 1 and not subject.exact:
         path = subject.paths[0]
         says = f"{tool} on {path}"
         return Standing(tool=tool, capability=capability, path=exactly(path), says=says)
-    if subject.host:
+    if subject.host and not subject.exact:
         says = f"{tool} to {subject.host}"
         return Standing(tool=tool, capability=capability, host=subject.host, says=says)
     says = f"exactly this call of {tool}"
@@ -301,7 +303,7 @@ def _default(capability: str, tool: str) -> Decision:
     if not capability:
         rule = "default: no capability is denied"
         return _plain("deny", rule, f"{tool} does not declare what it needs.")
-    action = capability.rpartition(":")[2] if _CAPABILITY.fullmatch(capability) else ""
+    action = capability.rpartition(":")[2] if CAPABILITY.fullmatch(capability) else ""
     if action in ALLOWED_ACTIONS:
         return _plain("allow", f"default: {capability} is allowed", f"{tool} only reads.")
     if action in ASKED_ACTIONS:

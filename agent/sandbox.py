@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from agent.children import environment
+from agent.children import Wrapped, environment
 from agent.errors import ToolFailed
 from agent.syscalls import filter_for
 
@@ -29,6 +29,9 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/
 CONFIGURATION = (
     "/etc/alternatives", "/etc/group", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",
     "/etc/passwd",
+)  # fmt: skip
+FOR_NETWORK = (
+    "/etc/ca-certificates", "/etc/gai.conf", "/etc/hosts", "/etc/pki", "/etc/resolv.conf", "/etc/ssl",
 )  # fmt: skip
 IN_MEMORY = ("/tmp", "/dev/shm")  # noqa: S108  the sandbox's own
 TMP_BYTES = 256 * 1024 * 1024
@@ -52,11 +55,19 @@ class Sandbox:
     root: Path
     hidden: Sequence[Path] = ()
     """Directories of the server that are not seen inside, even where they lie in the system."""
+    reads: Sequence[Path] = ()
+    """Directories that are seen inside beside the system, under their own names."""
+    writable: bool = True
+    """False: the workspace can only be read."""
+    network: bool = False
+    """All that the server reaches, its own machine too."""
+    lasting: bool = False
+    """It runs beside others: what protects their folders stays when it ends."""
 
     @contextmanager
     def command(self, arguments: Sequence[str], env: dict[str, str]) -> Iterator[Wrapped]:
-        """How to run `arguments` inside, one at a time for a workspace."""
-        made = [name for name in READ_ONLY if self._protect(name)]
+        """How to run `arguments` inside, one at a time for a workspace unless it is `lasting`."""
+        made = [name for name in READ_ONLY if self._protect(name)] if self.writable else []
         try:
             with _readable(_filter()) as calls:
                 options = [*self._options(), "--seccomp", str(calls), *_set(env), ""]
@@ -66,30 +77,41 @@ class Sandbox:
                         pass_fds=(fd, calls),
                     )
         finally:
-            for name in made:
+            for name in () if self.lasting else made:
                 with suppress(OSError):  # a person put something there meanwhile
                     (self.root / name).rmdir()
 
     def _options(self) -> list[str]:
-        options = [*_NO_PRIVILEGE, "--proc", "/proc", "--dev", "/dev"]
-        for path in map(Path, SYSTEM):
-            if path.is_symlink():
-                options += ["--symlink", str(path.readlink()), str(path)]
-            elif path.is_dir():
-                options += ["--ro-bind", str(path), str(path)]
-        for name in CONFIGURATION:
-            options += ["--ro-bind-try", name, name]
-        for path in self.hidden:
-            if _in_system(path):
-                options += ["--tmpfs", str(path), "--remount-ro", str(path)]
+        options = [*_NO_PRIVILEGE, *(["--share-net"] if self.network else [])]
+        options += ["--proc", "/proc", "--dev", "/dev", *self._system()]
         for name in IN_MEMORY:
             options += ["--size", str(TMP_BYTES), "--tmpfs", name]
-        options += ["--bind", str(self.root), INSIDE]
-        for name in READ_ONLY:
-            options += ["--ro-bind", str(self.root / name), f"{INSIDE}/{name}"]
+        for path in self.reads:
+            options += ["--ro-bind", str(path), str(path)]
+        options += self._workspace()
         for name in SEALED:
             options += ["--remount-ro", name]
         return [*options, "--chdir", INSIDE]
+
+    def _system(self) -> Iterator[str]:
+        for path in map(Path, SYSTEM):
+            if path.is_symlink():
+                yield from ("--symlink", str(path.readlink()), str(path))
+            elif path.is_dir():
+                yield from ("--ro-bind", str(path), str(path))
+        for name in (*CONFIGURATION, *(FOR_NETWORK if self.network else ())):
+            yield from ("--ro-bind-try", name, name)
+        for path in self.hidden:
+            if _in_system(path):
+                yield from ("--tmpfs", str(path), "--remount-ro", str(path))
+
+    def _workspace(self) -> Iterator[str]:
+        if not self.writable:
+            yield from ("--ro-bind", str(self.root), INSIDE)
+            return
+        yield from ("--bind", str(self.root), INSIDE)
+        for name in READ_ONLY:
+            yield from ("--ro-bind", str(self.root / name), f"{INSIDE}/{name}")
 
     def _protect(self, name: str) -> bool:
         """See to it that there is something to protect: a command could make it otherwise. True
@@ -105,14 +127,6 @@ class Sandbox:
         except FileExistsError:
             return False
         return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wrapped:
-    """A command line and the descriptors that it needs."""
-
-    arguments: tuple[str, ...]
-    pass_fds: tuple[int, ...] = ()
 
 
 @cache

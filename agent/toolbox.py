@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.mcp.connections import Connections
 from agent.messages import ToolDefinition
 from agent.policy import Subject
 from agent.schemas import surely_fits
@@ -95,6 +97,8 @@ class ToolContext:
     """Where a tool keeps what files held before it changed them; None: nowhere."""
     call_id: str = ""
     """Of the call, for what is noted about it there."""
+    connections: Connections | None = None
+    """The run's own to MCP servers; None: nothing is called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +111,8 @@ class Reach:
     """Normalised."""
     commands: tuple[tuple[str, ...], ...] | None = ()
     """As in `agent.policy.Subject`."""
+    exact: bool = False
+    """The same."""
 
 
 Given = TypeVar("Given", ToolContext, Workspace)
@@ -160,15 +166,28 @@ class Toolbox:
     """
 
     def __init__(self, tools: Sequence[Tool], *, threads: int = THREADS) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-        if len(self._tools) != len(tools):
-            raise ValueError("two tools have the same name")
-        self.definitions = tuple([_defined(tool) for tool in tools])
+        self._tools: dict[str, Tool] = {}
+        self._validators: dict[str, Draft202012Validator] = {}
+        self._add(tools)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
+
+    def and_more(self, tools: Sequence[Tool]) -> Toolbox:
+        """A box with these tools too. It shares this one's threads, so it is not closed."""
+        box = copy(self)
+        box._tools, box._validators = dict(self._tools), dict(self._validators)
+        box._add(tools)
+        return box
+
+    def _add(self, tools: Sequence[Tool]) -> None:
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError("two tools have the same name")
+            self._tools[tool.name] = tool
+            self._validators[tool.name] = _validator(tool)
+        self.definitions = tuple([_defined(tool) for tool in self._tools.values()])
         """What a model is told, in the order in which the tools were given."""
         self.definitions_size = size_of_text(str(self.definitions))
         """Bytes that they take in a request, about."""
-        self._validators = {tool.name: _validator(tool) for tool in tools}
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -215,7 +234,13 @@ class Toolbox:
         if tool.reach is None:
             return subject
         reach = await self._explained(tool, tool.reach, arguments, workspace, workspace.root)
-        return replace(subject, paths=reach.paths, host=reach.host, commands=reach.commands)
+        return replace(
+            subject,
+            paths=reach.paths,
+            host=reach.host,
+            commands=reach.commands,
+            exact=reach.exact,
+        )
 
     async def run(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run a call. A cancelled plain tool may still finish in its thread."""

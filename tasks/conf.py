@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from agent.mcp.declared import Server
+
 
 @dataclass(frozen=True, kw_only=True)
 class Conf:
@@ -102,6 +104,8 @@ class Conf:
     """Run commands even where there is no sandbox."""
     enable_web: bool = False
     """There is a tool fetch_url."""
+    mcp_servers: Mapping[str, Server] = field(default_factory=dict)
+    """The MCP servers that there are, by name; a workspace may use those that it names, too."""
 
     undo_days: int = 30
     """How long what files held before a call is kept, so that it can be undone."""

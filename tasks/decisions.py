@@ -114,7 +114,7 @@ def _clean_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 async def _edited(approval: Approval, arguments: dict[str, Any]) -> Evidence:
     """Edited arguments take the whole way again: schema, policy, guard."""
-    kit = wiring.kit_for(approval.task)
+    kit = await sync_to_async(wiring.kit_for)(approval.task)
     problem = kit.judge.toolbox.problem(approval.tool, arguments)
     if problem is not None:
         raise Invalid("invalid_arguments", problem, {"edited_arguments": problem})
@@ -131,7 +131,7 @@ async def _edited(approval: Approval, arguments: dict[str, Any]) -> Evidence:
 
 
 async def _shown(approval: Approval) -> Evidence:
-    kit = wiring.kit_for(approval.task)
+    kit = await sync_to_async(wiring.kit_for)(approval.task)
     try:
         return await _evidence(kit, approval.tool, approval.arguments)
     except AgentError as refusal:
@@ -141,7 +141,7 @@ async def _shown(approval: Approval) -> Evidence:
 
 async def _standing(approval: Approval, reply: Reply) -> Standing:
     """What the rule that the reply leaves behind would fit: the call as it was decided."""
-    judge = wiring.kit_for(approval.task).judge
+    judge = (await sync_to_async(wiring.kit_for)(approval.task)).judge
     edited = reply.edited_arguments
     arguments = approval.arguments if edited is None else edited
     await judge.refresh()

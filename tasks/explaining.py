@@ -110,7 +110,7 @@ async def explain(question: Question, rule_set: RuleSet | None = None) -> Decisi
         workspace_id=question.workspace.pk, session_id=None if session is None else session.pk
     )
     counting = await (rule_set or RuleSet()).at(places)
-    judge = _judge(question.workspace, mode, counting)
+    judge = await sync_to_async(_judge)(question.workspace, mode, counting)
     return await judge.decide(question.tool, dict(question.arguments))
 
 
@@ -121,7 +121,7 @@ async def replay(tasks: Sequence[Task], rule_set: RuleSet | None = None) -> Asyn
         session = task.session
         mode = wiring.mode_of(task.trigger, session.workspace.mode, session.mode, task.mode)
         counting = await (rule_set or RuleSet()).at(rules.places_of(task))
-        judge = _judge(session.workspace, mode, counting)
+        judge = await sync_to_async(_judge)(session.workspace, mode, counting)
         for call in await sync_to_async(_calls)(task):
             now = await judge.decide(call.event.name, call.event.arguments)
             yield Replayed(
@@ -160,7 +160,7 @@ def _calls(task: Task) -> list[_Call]:
 def _judge(workspace: Workspace, mode: Mode, counting: Sequence[Rule]) -> Judge:
     return Judge(
         policy=Policy(mode=mode, rules=counting),
-        toolbox=wiring.toolbox(),
+        toolbox=wiring.toolbox(workspace),
         workspace=Guard(Path(workspace.root)),
         closely=True,
     )

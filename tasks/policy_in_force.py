@@ -14,7 +14,7 @@ from agent.budget import Limits
 from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Decision, Mode, Policy, Rule, Subject
 from tasks import quorum, rules, wiring
 from tasks.conf import conf
-from tasks.models import Session, Task
+from tasks.models import Session, Task, Workspace
 from tasks.rules import Places
 
 Source = Literal["default", "mode", "rule"]
@@ -83,7 +83,7 @@ def in_session(session: Session) -> InSession:
         mode=modes.watched,
         mode_of=_who_says(modes.watched, session),
         unattended_mode=modes.unattended,
-        tools=_tools(modes, counting),
+        tools=_tools(modes, counting, session.workspace),
     )
 
 
@@ -114,10 +114,12 @@ def _who_says(mode: Mode, session: Session) -> ModeSource:
     return "workspace" if session.workspace.mode == mode else "session"
 
 
-def _tools(modes: _Modes, counting: Sequence[Rule] = ()) -> list[Judged]:
+def _tools(
+    modes: _Modes, counting: Sequence[Rule] = (), workspace: Workspace | None = None
+) -> list[Judged]:
     return [
         _judged(tool.name, tool.capability, tool.name, modes, counting)
-        for tool in wiring.toolbox().tools
+        for tool in wiring.toolbox(workspace).tools
     ]
 
 

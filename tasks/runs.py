@@ -157,6 +157,7 @@ class Run:
             return Ending.LOST
         finally:
             await self._journal.close()
+            await self.kit.close()
 
     async def _conclude(self, work: asyncio.Task[Ending]) -> Ending:
         if not work.cancelled():

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import msgspec
@@ -22,6 +23,9 @@ from django.utils import timezone
 from agent.asking import Retries
 from agent.budget import Limits
 from agent.judging import Judge
+from agent.mcp.connections import Connections, Launcher
+from agent.mcp.declared import Server
+from agent.mcp.definitions import Definition, Offer
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import system_prompt
 from agent.providers import CONTEXT_TOKENS, Model
@@ -32,10 +36,11 @@ from agent.providers.openai import OpenAIProvider
 from agent.providers.quirks import Quirks
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
+from agent.tools.mcp import mcp_tool
 from agent.tools.shell import Shell
 from agent.tools.web import Web
 from agent.workspace import Workspace
-from tasks import keeping, profiles, quorum, rules
+from tasks import keeping, profiles, quorum, rules, servers
 from tasks.conf import Conf, conf
 from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
@@ -107,6 +112,11 @@ class Kit:
     def workspace(self) -> Workspace:
         return self.judge.workspace
 
+    async def close(self) -> None:
+        """For whoever ran with it: nothing that was started for it is left."""
+        if self.judge.connections is not None:
+            await self.judge.connections.close()
+
 
 def mode_of(trigger: str, *others: str) -> Mode:
     """The strictest of what the server says for this trigger and what others (workspace, session,
@@ -116,19 +126,21 @@ def mode_of(trigger: str, *others: str) -> Mode:
 
 
 def kit_for(task: Task, choice: Choice | None = None) -> Kit:
-    """Reads `task.session.workspace`: load it with the task."""
+    """Reads `task.session.workspace`: load it with the task. Asks the database where there are MCP
+    servers: not for the event loop. Close it after a run."""
     settings = conf()
     row: WorkspaceRow = task.session.workspace
     mode = mode_of(task.trigger, row.mode, task.session.mode, task.mode)
     return Kit(
         judge=Judge(
             policy=Policy(mode=mode),
-            toolbox=toolbox(),
+            toolbox=toolbox(row),
             workspace=Workspace(Path(row.root)),
             read_rules=rules.InForce(rules.places_of(task)),
             claim=rules.claim,
             always_asked=quorum.demanded,
             shelf=keeping.shelf_of(task.pk),
+            connections=_connections(Path(row.root)) if settings.mcp_servers else None,
         ),
         limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,
@@ -141,8 +153,16 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
     )
 
 
-def toolbox() -> Toolbox:
-    """What the settings let a run use."""
+def toolbox(workspace: WorkspaceRow | None = None) -> Toolbox:
+    """What the settings let a run use, in a workspace with the MCP servers that it names; without
+    one, all that any run could use. Asks the database where there are MCP servers."""
+    box = own_tools()
+    offers = servers.offers(workspace)
+    return _with(box, offers) if offers else box
+
+
+def own_tools() -> Toolbox:
+    """The same without MCP servers: what a run may use in every workspace."""
     return _toolbox(_shell(conf()), Web() if conf().enable_web else None)
 
 
@@ -153,14 +173,40 @@ def _shell(settings: Conf) -> Shell | None:
         seconds=settings.shell_seconds,
         memory=settings.shell_memory_mb * 1024**2,
         unsandboxed=settings.shell_unsandboxed,
-        hidden=(PROJECT, settings.var_dir, settings.workspaces_dir),
+        hidden=_ours(settings),
     )
+
+
+def _ours(settings: Conf) -> tuple[Path, ...]:
+    """Directories that no program sees that is run for a task."""
+    return (PROJECT, settings.var_dir, settings.workspaces_dir)
+
+
+def _connections(root: Path) -> Connections:
+    return Connections(Launcher(root=root, hidden=_ours(conf())), servers.noticed)
+
+
+async def look(server: Server) -> Mapping[str, Definition]:
+    """Start an MCP server in an empty folder, and keep what it says of its declared tools. Raises
+    ToolFailed."""
+    with TemporaryDirectory(prefix="pilothouse-look-") as folder:
+        connections = _connections(Path(folder))
+        try:
+            return await connections.look(server)
+        finally:
+            await connections.close()
 
 
 @cache
 def _toolbox(shell: Shell | None, web: Web | None) -> Toolbox:
     """One for the process: the tools hold no state, and its threads are worth keeping."""
     return Toolbox(builtin_tools(shell=shell, web=web), threads=TOOL_THREADS)
+
+
+@lru_cache(maxsize=256)
+def _with(box: Toolbox, offers: tuple[Offer, ...]) -> Toolbox:
+    """Checking schemas takes its time: one for all runs with the same tools."""
+    return box.and_more([mcp_tool(offer) for offer in offers])
 
 
 def limits_for(task: Task, of_model: Mapping[str, float]) -> Limits:

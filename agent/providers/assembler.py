@@ -25,9 +25,9 @@ from agent.providers.chunks import Alike, Call, Choice, Chunk, Part, decode, of_
 from agent.providers.failures import failure, failure_of, is_error, tidy
 from agent.providers.growth import ENOUGH, Growth
 from agent.providers.outgoing import Outgoing
-from agent.providers.scrub import Scrubber
 from agent.providers.thinking import ReasoningDetails, ThinkSplitter, between, lone_end
 from agent.providers.usage import estimated_usage, merged, usage_of
+from agent.scrub import Scrubber
 
 NO_KEY = Scrubber()
 MAX_REPLY_CHARS = 4 * 1024 * 1024

@@ -19,7 +19,7 @@ from agent.errors import ProviderRefused
 from agent.events import MAX_RAW_ARGUMENTS
 from agent.messages import ToolCall
 from agent.providers.chunks import Call, Function
-from agent.providers.scrub import Scrubber
+from agent.scrub import Scrubber
 from agent.text import clean_json, cut
 
 MAX_CALLS = 128

@@ -24,7 +24,6 @@ from agent.providers.client import Answer, Client
 from agent.providers.failures import failure, failure_of, is_error, readable
 from agent.providers.quirks import Quirks, learn
 from agent.providers.reading import BodyReader
-from agent.providers.scrub import Scrubber
 from agent.providers.transport import (
     FAILURES,
     credentials,
@@ -33,6 +32,7 @@ from agent.providers.transport import (
     transport_failure,
 )
 from agent.providers.wire import Bodies, request_body
+from agent.scrub import Scrubber
 from agent.waits import Limit, Waits
 
 MAX_ERROR_BYTES = 64 * 1024

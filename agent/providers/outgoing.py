@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from agent.events import MAX_DELTA_CHARS, Delta
-from agent.providers.scrub import Scrubber
+from agent.scrub import Scrubber
 from agent.text import clean
 
 

@@ -10,31 +10,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent import manifest
-from agent.children import Child, environment, running
+from agent.children import Child, Wrapped, environment, running, tied
 from agent.command_line import segments
 from agent.errors import TargetChanged, ToolFailed
 from agent.launchers import UNKNOWN
 from agent.processes import use_of
-from agent.sandbox import INSIDE, READ_ONLY, Sandbox, Wrapped, bubblewrap
-from agent.spool import Spool
+from agent.sandbox import INSIDE, READ_ONLY, Sandbox, bubblewrap
 from agent.text import cut
 from agent.toolbox import NOT_A_DIFF, Preview, Reach, Tool, ToolContext, ToolResult
-from agent.tools import unfinished
-from agent.tools.alone import alone
-from agent.tools.changes import Report
-from agent.tools.files import UNENTERED
 from agent.tools.output import Output
+from agent.tools.watched import WAIT_SECONDS, watched
 from agent.workspace import Workspace
 
 MAX_PROCESSES = 256
@@ -42,8 +36,6 @@ MAX_WRITE_BYTES = 2 * 1024 * 1024 * 1024
 """Of one file."""
 LOOK_SECONDS = 0.2
 PROGRESS_SECONDS = 0.1
-WAIT_SECONDS = 60
-"""For the command before this one in the same workspace."""
 SPARE_SECONDS = WAIT_SECONDS + 60
 """Beside the command's own time."""
 
@@ -51,11 +43,6 @@ _RUN = """
 for limit in {limits}; do ulimit -"${{limit%=*}}" "${{limit#*=}}" 2>/dev/null; done
 exec "$BASH" --noprofile --norc -c "$1"
 """
-_TIED = """
-{{ read -r -u {fd}; kill -KILL -- "-$$"; }} </dev/null >/dev/null 2>&1 &
-exec {fd}<&-
-"""
-"""Ends the group when the other end of the pipe closes, because the server died."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,15 +150,9 @@ async def _run(shell: Shell, arguments: dict[str, Any], context: ToolContext) ->
     if context.expected_target not in (None, _digest(program)):
         raise TargetChanged("The sandbox is not the one that was approved.")
     output = Output()
-    look = partial(manifest.take, context.workspace, UNENTERED)
-    async with alone(context.workspace.root, WAIT_SECONDS), _spooled(context) as spool:
-        before = await asyncio.to_thread(look, spool=spool)
-        async with _noted(context, before, spool):
-            outcome = await _execute(shell, program, arguments["command"], context, output)
-            after = await asyncio.to_thread(look, before)
-            report = await asyncio.to_thread(Report, before, after, spool)
-        if context.shelf is not None:
-            await asyncio.to_thread(unfinished.end, context.shelf, context.call_id, report)
+    outcome, report = await watched(
+        context, lambda: _execute(shell, program, arguments["command"], context, output)
+    )
     text = output.text().replace(str(context.workspace.root), "(workspace)")
     return ToolResult(
         ok=outcome.status == 0,
@@ -184,37 +165,6 @@ async def _run(shell: Shell, arguments: dict[str, Any], context: ToolContext) ->
             **report.details(),
         },
     )
-
-
-@asynccontextmanager
-async def _spooled(context: ToolContext) -> AsyncIterator[Spool | None]:
-    """What files held before the command, while it runs; None: nothing is to be kept."""
-    spool = None if context.shelf is None else Spool(context.shelf)
-    try:
-        yield spool
-    finally:
-        if spool is not None:
-            await asyncio.to_thread(spool.close)
-
-
-@asynccontextmanager
-async def _noted(
-    context: ToolContext, before: manifest.Manifest, spool: Spool | None
-) -> AsyncIterator[None]:
-    """What was there before is noted while the command runs. One that is cut off is looked at before
-    this is left; where the process dies, by whoever takes the task over."""
-    if spool is None:
-        yield
-        return
-    await asyncio.to_thread(unfinished.begin, context.call_id, before, spool)
-    whole = False
-    try:
-        yield
-        whole = True
-    finally:
-        if not whole:
-            looking = asyncio.to_thread(unfinished.settle, context.workspace, spool.shelf)
-            await asyncio.wait({asyncio.create_task(looking)})
 
 
 def _ended(outcome: _Outcome) -> str:
@@ -296,20 +246,9 @@ def _wrapped(shell: Shell, program: str | None, command: str, root: Path) -> Ite
         box = Sandbox(program=program, root=root, hidden=shell.hidden)
         around = box.command([*bash, script, "bash", command], _inside())
     else:
-        around = _tied(bash, script, command)
+        around = tied(bash, script, command)
     with around as wrapped:
         yield wrapped
-
-
-@contextmanager
-def _tied(bash: list[str], script: str, command: str) -> Iterator[Wrapped]:
-    reading, writing = os.pipe()
-    try:
-        tied = _TIED.format(fd=reading) + script
-        yield Wrapped(arguments=(*bash, tied, "bash", command), pass_fds=(reading,))
-    finally:
-        os.close(reading)
-        os.close(writing)
 
 
 def _environment(program: str | None, root: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from config.env import approvals, keys, names, network, stores
+from config.env import approvals, keys, names, network, servers, stores
 from config.env.keys import key_file as key_file
 from config.env.names import NUMBERS as NUMBERS
 from config.env.names import PREFIX
@@ -94,6 +94,7 @@ def _conf(env: Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         budget_asks=env.flag("PILOTHOUSE_BUDGET_ASKS", False),
         enable_shell=env.flag("PILOTHOUSE_ENABLE_SHELL", False),
         enable_web=env.flag("PILOTHOUSE_ENABLE_WEB", False),
+        mcp_servers=servers.mcp_servers(env, "PILOTHOUSE_MCP_SERVERS", var_dir),
         shell_unsandboxed=env.flag("PILOTHOUSE_SHELL_UNSANDBOXED", False),
         mode=env.choice("PILOTHOUSE_MODE", MODES, "ask"),
         unattended_mode=env.choice("PILOTHOUSE_UNATTENDED_MODE", MODES, "ask"),

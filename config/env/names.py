@@ -63,6 +63,7 @@ WORDS = frozenset(
         "LLM_PROVIDER",
         "LLM_STREAM",
         "MAIL_FROM",
+        "MCP_SERVERS",
         "MODE",
         "NOTIFY_KEY",
         "NOTIFY_PRIVATE",
@@ -84,7 +85,6 @@ WORDS = frozenset(
 """The settings that are not numbers."""
 NOT_YET = {
     "PILOTHOUSE_SKILLS_DIR": "skills are not in this version; unset it",
-    "PILOTHOUSE_MCP_SERVERS": "MCP servers are not in this version; unset it",
 }
 """Settings of the design that this version refuses rather than ignores."""
 

@@ -62,7 +62,7 @@ def _tools() -> list[dict[str, Any]]:
             "parameters": tool.parameters,
             "metadata": {"pilothouse": {"capability": tool.capability, "risk": tool.risk}},
         }
-        for tool in wiring.toolbox().tools
+        for tool in wiring.own_tools().tools
     ]
 
 

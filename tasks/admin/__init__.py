@@ -17,6 +17,7 @@ from tasks.admin import places as places
 from tasks.admin import profiles as profiles
 from tasks.admin import rules as rules
 from tasks.admin import schedules as schedules
+from tasks.admin import servers as servers
 from tasks.admin import tasks as tasks
 from tasks.admin import usage as usage
 from tasks.admin import webhooks as webhooks

@@ -17,6 +17,7 @@ from tasks import access, members, workspaces
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge
 from tasks.admin.editing import AuditedAdmin
+from tasks.conf import conf
 from tasks.errors import Invalid
 from tasks.models import ApiToken, Member, Workspace
 
@@ -33,6 +34,13 @@ class WorkspaceForm(WorkspaceModelForm):
 
     anywhere = False
     """Administrators may register a folder outside the workspaces folder."""
+    mcp_servers = forms.MultipleChoiceField(
+        required=False,
+        label="MCP servers",
+        choices=lambda: [(name, name) for name in conf().mcp_servers],
+        widget=forms.CheckboxSelectMultiple,
+        help_text="That its tasks may use, of those in PILOTHOUSE_MCP_SERVERS.",
+    )
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
@@ -76,7 +84,7 @@ class WorkspaceAdmin(AuditedAdmin):
     search_help_text = "A name, a folder, an owner, or a workspace's id."
     date_hierarchy = "created_at"
     autocomplete_fields = ["owner"]
-    fields = ["name", "owner", "root", "mode", "instructions"]
+    fields = ["name", "owner", "root", "mode", "instructions", "mcp_servers"]
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         super().save_formset(request, form, formset, change)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from agent.mcp.declared import Server
 from tasks.conf import Conf, conf
 from tasks.policy_in_force import policy_in_force
 
@@ -32,6 +33,7 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("shell_memory_mb", "megabytes of one command's processes together"),
         ("shell_unsandboxed", "commands run even where there is no sandbox"),
         ("enable_web", "fetch_url: pages of the public web"),
+        ("mcp_servers", "MCP servers; a workspace names those that it uses"),
     ),
     "Undoing": (
         ("undo_days", "days that what files held before a call is kept"),
@@ -162,6 +164,12 @@ def _shown(name: str, value: object) -> str:
         case tuple():
             return ", ".join(map(str, value))
         case Mapping():
-            return ", ".join(f"{key}={item}" for key, item in value.items()) or "not set"
+            return ", ".join(_pair(key, item) for key, item in value.items()) or "not set"
         case _:
             return str(value)
+
+
+def _pair(name: object, value: object) -> str:
+    if isinstance(value, Server):
+        return f"{name} ({value.where}; {len(value.tools)} tools)"
+    return f"{name}={value}"

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Router
 from ninja.responses import Status
 
-from tasks import access, members
+from tasks import access, members, servers
 from tasks.access import OWNER_ONLY, Principal
 from tasks.api import paging
 from tasks.api.edge import who
@@ -18,6 +18,7 @@ from tasks.api.schemas import (
     MemberIn,
     MemberList,
     MemberOut,
+    WorkspaceIn,
     WorkspaceList,
     WorkspaceOut,
     answers,
@@ -46,6 +47,20 @@ async def list_workspaces(
         ],
         next=following,
     )
+
+
+@router.patch("/{workspace_id}", response=answers(200, WorkspaceOut, 404))
+async def change_workspace(
+    request: HttpRequest, workspace_id: str, payload: WorkspaceIn
+) -> WorkspaceOut:
+    """Say which MCP servers its tasks may use, of those that the settings declare. Only the owner
+    may."""
+    return await sync_to_async(_change)(who(request), workspace_id, payload.mcp_servers)
+
+
+def _change(principal: Principal, workspace_id: str, names: list[str]) -> WorkspaceOut:
+    workspace = access.find_workspace(principal, workspace_id, OWNER_ONLY)
+    return WorkspaceOut.of(servers.allow(workspace, names, by=principal.username), "owner")
 
 
 @router.get("/{workspace_id}/members", response=answers(200, MemberList, 404))

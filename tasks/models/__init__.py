@@ -13,6 +13,7 @@ from tasks.models.people import ApiToken, SignInLink
 from tasks.models.places import Member, Workspace
 from tasks.models.profiles import LearntQuirks, ModelProfile
 from tasks.models.schedules import Schedule, ScheduleTick
+from tasks.models.servers import McpTool
 from tasks.models.threads import AguiRun, AguiThread
 from tasks.models.webhooks import Webhook, WebhookDelivery
 from tasks.models.work import Artifact, ModelUsage, Session, Task, TaskEvent, Tombstone
@@ -27,6 +28,7 @@ __all__ = [
     "AuditEntry",
     "AuditHead",
     "LearntQuirks",
+    "McpTool",
     "Member",
     "ModelProfile",
     "ModelUsage",

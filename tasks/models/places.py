@@ -26,6 +26,8 @@ class Workspace(models.Model):
     """The owner's standing instructions; always in the prompt."""
     mode = models.CharField(max_length=16, blank=True, choices=MODES)
     """Tightens the server's mode for everything that runs here; empty: as the server says."""
+    mcp_servers = models.JSONField(default=list, blank=True, verbose_name="MCP servers")
+    """Names of those that its tasks may use, of those that the settings declare."""
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

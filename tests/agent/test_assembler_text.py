@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.events import ToolCallDelta
-from agent.providers.scrub import Scrubber
+from agent.scrub import Scrubber
 from tests.support.chunks import (
     PA,
     A,

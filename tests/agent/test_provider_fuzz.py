@@ -15,7 +15,7 @@ from agent.errors import ProviderError
 from agent.messages import Reply, ToolCall
 from agent.providers.assembler import Assembler
 from agent.providers.reading import BodyReader
-from agent.providers.scrub import Scrubber
+from agent.scrub import Scrubber
 
 KEY = "sk-live-CANARY-7f3a"
 WORDS = st.sampled_from(

@@ -20,7 +20,7 @@ from typing import Any
 from agent.errors import ProviderError
 from agent.providers.assembler import Assembler
 from agent.providers.reading import BodyReader
-from agent.providers.scrub import Scrubber
+from agent.scrub import Scrubber
 
 READ = 16 * 1024
 HOSTILE_BYTES = 50_000_000

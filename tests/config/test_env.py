@@ -119,11 +119,17 @@ def test_a_redis_beside_postgresql_means_scale_out(tmp_path):
     assert "host:6379" not in repr(env.conf), "a Redis URL may hold a password"
 
 
-def test_embedded_mode_imports_neither_the_queue_nor_what_a_page_is_read_with():
+AT_REST = {
+    *("procrastinate", "channels_redis", "redis", "html_to_markdown"),
+    *("mcp", "mcp_types", "httpx2", "starlette", "opentelemetry"),
+}
+
+
+def test_embedded_mode_imports_no_queue_no_mcp_and_nothing_that_reads_pages():
     """In a fresh interpreter: a server and the commands, as far as imports go."""
     program = (
         "import sys, config.asgi, tasks.management.commands.run_task, tasks.management.commands.worker\n"
-        "print(sorted({'procrastinate', 'channels_redis', 'redis', 'html_to_markdown'} & set(sys.modules)))"
+        f"print(sorted({AT_REST} & set(sys.modules)))"
     )
     state = {"DATABASE_URL": "", "REDIS_URL": ""}
     done = subprocess.run(
@@ -298,3 +304,29 @@ def test_a_command_with_a_wrong_setting_exits_2_without_traceback(tmp_path):
     assert done.returncode == 2
     expected = "pilothouse: PILOTHOUSE_MODE: write ask, deny or read_only, not 'yes'.\n"
     assert done.stderr == expected
+
+
+def test_mcp_servers_are_json_or_a_file_with_it(tmp_path):
+    text = '{"notes": {"command": "notes", "tools": {"find": {"capability": "notes:read"}}}}'
+    assert reading(tmp_path, PILOTHOUSE_MCP_SERVERS=text).conf.mcp_servers.keys() == {"notes"}
+    (tmp_path / "mcp.json").write_text(text)
+    found = reading(tmp_path, PILOTHOUSE_MCP_SERVERS="mcp.json").conf
+    assert found.mcp_servers["notes"].tools["find"].offered_as == "mcp_notes_find"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mcp.json", "the path of a file with one; "),
+        ('{"notes": {"tools": {}}}', "notes: write either command"),
+        ('{"notes": {"command": "x", "reads": ["VAR"], "tools": TOOLS}}', "would show keys of"),
+        ('{"notes": {"command": "x", "reads": ["/"], "tools": TOOLS}}', "would show keys of"),
+    ],
+)
+def test_mcp_servers_that_cannot_be_stop_the_start(tmp_path, text, said):
+    (tmp_path / "var/keys").mkdir(parents=True)
+    text = text.replace("TOOLS", '{"find": {"capability": "notes:read"}}')
+    text = text.replace("VAR", str(tmp_path / "var/keys"))
+    with pytest.raises(ImproperlyConfigured, match=r"^PILOTHOUSE_MCP_SERVERS: ") as refused:
+        reading(tmp_path, PILOTHOUSE_MCP_SERVERS=text)
+    assert said in str(refused.value)

@@ -26,6 +26,7 @@ from agent.events import (
 )
 from agent.judging import Claim, Judge
 from agent.loop import LIVE, Retries, run
+from agent.mcp.connections import Connections
 from agent.messages import Reply, Text, Usage
 from agent.policy import Mode, Policy, Rule
 from agent.providers import CONTEXT_TOKENS, Model, ModelRequest, Prices
@@ -88,6 +89,7 @@ class Bench:
     prices: Prices | None = None
     others: Sequence[Model] = ()
     """Models that stand in."""
+    connections: Connections | None = None
     on_begun: Callable[[], None] | None = None
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
@@ -121,6 +123,7 @@ class Bench:
                 toolbox=toolbox,
                 workspace=Workspace(self.folder),
                 claim=self.claim,
+                connections=self.connections,
             ),
             self.limits,
             system=lambda: "You are a test.",

@@ -52,6 +52,7 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("delete", "/api/sessions/{session_id}"): None,
     ("post", "/api/sessions/{session_id}/fork"): {"task_id": "{task_id}", "sequence": 1},
     ("post", "/api/sessions/{session_id}/handover"): {"username": "charlie"},
+    ("patch", "/api/workspaces/{workspace_id}"): {"mcp_servers": []},
     ("get", "/api/workspaces/{workspace_id}/members"): None,
     ("get", "/api/workspaces/{workspace_id}/files"): "path=.",
     ("get", "/api/workspaces/{workspace_id}/files/content"): "path=a.md",

@@ -76,6 +76,7 @@ ALLOWED: dict[frozenset[str], str] = {
         post /api/tasks/{task_id}/events/{sequence}/undo""",
     OWN: """
         post /api/sessions/{session_id}/handover
+        patch /api/workspaces/{workspace_id}
         put /api/workspaces/{workspace_id}/members/{username}
         delete /api/workspaces/{workspace_id}/members/{username}
         delete /api/tokens/{token_id}""",

@@ -75,6 +75,7 @@ from tasks.api.schemas.workspaces import (
     MemberIn,
     MemberList,
     MemberOut,
+    WorkspaceIn,
     WorkspaceList,
     WorkspaceOut,
 )
@@ -152,6 +153,7 @@ __all__ = [
     "UsageSums",
     "VoteOut",
     "WhenBusy",
+    "WorkspaceIn",
     "WorkspaceList",
     "WorkspaceOut",
     "answers",

@@ -1,0 +1,225 @@
+"""The connections of one run to MCP servers: opened at the first call, closed at the end of the run.
+
+1. A server's tools are listed when it is connected, and again when it says that they changed. A
+   tool that is not what a person accepted is refused, and whoever wants to know is told.
+2. A server that crashes, hangs or babbles costs its call and nothing else: its connection is
+   closed, and the next call begins a new one. What does not even begin three times is left alone.
+3. A call that is cut off takes its server with it: what it was doing has an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+from agent.children import Wrapped, environment, tied
+from agent.errors import ToolFailed
+from agent.mcp.declared import Server
+from agent.mcp.definitions import Definition, Offer, definitions
+from agent.mcp.results import Answer, Broken, answer_of
+from agent.sandbox import Sandbox, bubblewrap
+
+if TYPE_CHECKING:
+    from agent.mcp.link import Link, Progress
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILURES = 3
+"""Times that a server does not begin, in one run."""
+ON_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+Noticed = Callable[[Server, Mapping[str, Definition]], Awaitable[None]]
+"""Told what a server says of its declared tools, each time it is asked."""
+
+
+async def _nobody(server: Server, found: Mapping[str, Definition]) -> None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """How servers that are programs are run."""
+
+    root: Path
+    """The workspace: their current directory."""
+    hidden: Sequence[Path] = ()
+    """Directories of Pilothouse."""
+    sandbox: Callable[[], str | None] = field(default=bubblewrap, repr=False)
+    """The program that makes the sandbox, None without one."""
+
+    def boxed(self, server: Server) -> bool:
+        """Whether it runs in a sandbox. Raises ToolFailed where it has to and there is none."""
+        if not server.sandbox:
+            return False
+        if self.sandbox() is None:
+            raise ToolFailed(
+                f"The MCP server {server.name} cannot be run: there is no working sandbox "
+                "(bubblewrap) on this server, and its settings do not say that it needs none. Tell "
+                "the person."
+            )
+        return True
+
+    def program(self, server: Server) -> AbstractContextManager[Wrapped]:
+        """Its command line; stay in the block while it runs. Raises ToolFailed."""
+        boxed = self.boxed(server)
+        command = (self._found(server, boxed), *server.command[1:])
+        if not boxed:
+            return tied([self._bash(), "--noprofile", "--norc", "-c"], 'exec "$@"', *command)
+        box = Sandbox(
+            program=self.sandbox() or "",
+            root=self.root,
+            hidden=self.hidden,
+            reads=server.reads,
+            writable=server.writes,
+            network=server.network,
+            lasting=True,
+        )
+        return box.command(command, self._inside(server))
+
+    def environment(self, server: Server) -> dict[str, str]:
+        """Of the program that we start; in a sandbox the server gets its own inside it."""
+        return environment() if server.sandbox else {**environment(), **server.env}
+
+    def _inside(self, server: Server) -> dict[str, str]:
+        return {"HOME": "/tmp", "LANG": "C.UTF-8", "PATH": ON_PATH, **server.env}  # noqa: S108
+
+    def _found(self, server: Server, boxed: bool) -> str:
+        found = which(server.command[0], path=ON_PATH if boxed else None)
+        if found is None:
+            raise ToolFailed(
+                f"The MCP server {server.name} cannot be run: there is no program "
+                f"{server.command[0]} here. Tell the person."
+            )
+        return found
+
+    def _bash(self) -> str:
+        found = which("bash")
+        if found is None:
+            raise ToolFailed("MCP servers cannot be run: there is no bash on this server.")
+        return found
+
+
+@dataclass(kw_only=True)
+class _Connected:
+    link: Link
+    found: Mapping[str, Definition]
+
+
+class Connections:
+    """Of one run, on its event loop. Close them; unused they hold nothing."""
+
+    def __init__(self, launcher: Launcher, noticed: Noticed = _nobody) -> None:
+        self.launcher = launcher
+        self._noticed = noticed
+        self._open: dict[str, _Connected] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._failures: dict[str, int] = {}
+        self._gone: list[Link] = []
+        """Killed, and still to be waited for."""
+
+    async def call(self, offer: Offer, arguments: dict[str, Any], progress: Progress) -> Answer:
+        """What the tool answers. Raises ToolFailed."""
+        server = offer.server
+        connected = await self._connected(server)
+        self._check(offer, connected.found.get(offer.tool.name))
+        try:
+            result = await connected.link.call(offer.tool.name, arguments, progress)
+        except BaseException as error:
+            _log(server, error)
+            if not isinstance(error, ToolFailed) or isinstance(error, Broken):
+                self._drop(server, connected)  # cut off: what it does now has an end, too
+                await connected.link.gone()
+            raise
+        return await asyncio.to_thread(answer_of, result, server.scrub)  # it may be megabytes
+
+    async def look(self, server: Server) -> Mapping[str, Definition]:
+        """What the server says of its declared tools now. Raises ToolFailed."""
+        return (await self._connected(server)).found
+
+    async def close(self) -> None:
+        """Every server is gone then."""
+        links = [connected.link for connected in self._open.values()] + self._gone
+        self._open, self._gone = {}, []
+        await asyncio.gather(*(link.close() for link in links))
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────
+
+    async def _connected(self, server: Server) -> _Connected:
+        async with self._opening.setdefault(server.name, asyncio.Lock()):
+            connected = self._open.get(server.name)
+            if connected is not None and not connected.link.alive:
+                self._drop(server, connected)
+                connected = None
+            if connected is None:
+                connected = self._open[server.name] = await self._begun(server)
+            elif connected.link.list_changed:
+                connected.found = await self._listed(server, connected.link)
+            return connected
+
+    async def _begun(self, server: Server) -> _Connected:
+        if self._failures.get(server.name, 0) >= MAX_FAILURES:
+            raise ToolFailed(
+                f"The MCP server {server.name} did not begin {MAX_FAILURES} times and is not tried "
+                "again in this run. Go on without it, and tell the person."
+            )
+        self._failures[server.name] = self._failures.get(server.name, 0) + 1
+        link_class, program = await asyncio.to_thread(self._prepared, server)
+        link = link_class(
+            server,
+            program,
+            cwd=self.launcher.root,
+            env=self.launcher.environment(server),
+        )
+        try:
+            await link.open()
+            found = await self._listed(server, link)
+        except BaseException as error:
+            _log(server, error)
+            link.kill()
+            self._gone.append(link)
+            raise
+        self._failures[server.name] = 0
+        return _Connected(link=link, found=found)
+
+    def _prepared(
+        self, server: Server
+    ) -> tuple[type[Link], AbstractContextManager[Wrapped] | None]:
+        """What takes its time: call it in a thread."""
+        # On first use: the SDK takes two seconds and 40 MB.
+        from agent.mcp.link import Link
+
+        return Link, None if server.location else self.launcher.program(server)
+
+    async def _listed(self, server: Server, link: Link) -> Mapping[str, Definition]:
+        found = definitions(server, await link.list_tools())
+        await self._noticed(server, found)
+        return found
+
+    def _check(self, offer: Offer, now: Definition | None) -> None:
+        what = f"The MCP server {offer.server.name}"
+        if now is None:
+            raise ToolFailed(f"{what} has no tool {offer.tool.name} any more. Go on without it.")
+        if now.digest != offer.digest or now.problem:
+            raise ToolFailed(
+                f"{what} describes its tool {offer.tool.name} in another way than a person accepted,"
+                " so it is not used until a person has looked at it. Go on without it, and tell the"
+                " person."
+            )
+
+    def _drop(self, server: Server, connected: _Connected) -> None:
+        connected.link.kill()
+        self._gone.append(connected.link)
+        if self._open.get(server.name) is connected:
+            del self._open[server.name]
+
+
+def _log(server: Server, error: BaseException) -> None:
+    """What a program wrote to stderr is for whoever runs this server, and for nobody else."""
+    if isinstance(error, Broken) and error.errors:
+        logger.warning("MCP server %s wrote: %s", server.name, error.errors)
