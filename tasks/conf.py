@@ -22,6 +22,8 @@ class Conf:
     audit_key: bytes = field(repr=False)
     """HMAC key of the hash chains."""
     workspaces_dir: Path
+    skills_dir: Path | None = None
+    """Skills of the server, for every workspace; None: there are none."""
     secrets_key: bytes = field(default=b"", repr=False)
     """Seals the keys of model profiles: 32 bytes."""
     signing_key: bytes = field(default=b"", repr=False)

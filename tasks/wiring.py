@@ -26,18 +26,21 @@ from agent.judging import Judge
 from agent.mcp.connections import Connections, Launcher
 from agent.mcp.declared import Server
 from agent.mcp.definitions import Definition, Offer
+from agent.memory import remembered
 from agent.policy import Mode, Policy, strictest
-from agent.prompts import system_prompt
+from agent.prompts import Background, system_prompt
 from agent.providers import CONTEXT_TOKENS, Model
 from agent.providers.check import Report, check
 from agent.providers.client import Client, make_client, prepare_tls
 from agent.providers.demo import demo_provider
 from agent.providers.openai import OpenAIProvider
 from agent.providers.quirks import Quirks
+from agent.skills import Library, catalogue
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
 from agent.tools.mcp import mcp_tool
 from agent.tools.shell import Shell
+from agent.tools.skills import Skills
 from agent.tools.web import Web
 from agent.workspace import Workspace
 from tasks import keeping, profiles, quorum, rules, servers
@@ -106,7 +109,7 @@ class Kit:
     repeat_limit: int
     retries: Retries
     budget_asks: bool
-    system: Callable[[], str] = field(repr=False)
+    system: Callable[[Background], str] = field(repr=False)
 
     @property
     def workspace(self) -> Workspace:
@@ -116,6 +119,11 @@ class Kit:
         """For whoever ran with it: nothing that was started for it is left."""
         if self.judge.connections is not None:
             await self.judge.connections.close()
+
+    def background(self) -> Background:
+        """What the prompt says of the workspace's files. Reads them: not for the event loop."""
+        skills = library().skills(self.workspace)
+        return Background(memory=remembered(self.workspace), skills=catalogue(skills))
 
 
 def mode_of(trigger: str, *others: str) -> Mode:
@@ -147,8 +155,11 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
         repeat_limit=settings.repeat_limit,
         retries=Retries(attempts=settings.llm_attempts),
         budget_asks=settings.budget_asks,
-        system=lambda: system_prompt(
-            now=timezone.localtime(), workspace=row.name, instructions=row.instructions
+        system=lambda background: system_prompt(
+            now=timezone.localtime(),
+            workspace=row.name,
+            instructions=row.instructions,
+            background=background,
         ),
     )
 
@@ -163,7 +174,12 @@ def toolbox(workspace: WorkspaceRow | None = None) -> Toolbox:
 
 def own_tools() -> Toolbox:
     """The same without MCP servers: what a run may use in every workspace."""
-    return _toolbox(_shell(conf()), Web() if conf().enable_web else None)
+    return _toolbox(library(), _shell(conf()), Web() if conf().enable_web else None)
+
+
+def library() -> Library:
+    """Where skills come from."""
+    return Library(conf().skills_dir)
 
 
 def _shell(settings: Conf) -> Shell | None:
@@ -198,9 +214,10 @@ async def look(server: Server) -> Mapping[str, Definition]:
 
 
 @cache
-def _toolbox(shell: Shell | None, web: Web | None) -> Toolbox:
+def _toolbox(library: Library, shell: Shell | None, web: Web | None) -> Toolbox:
     """One for the process: the tools hold no state, and its threads are worth keeping."""
-    return Toolbox(builtin_tools(shell=shell, web=web), threads=TOOL_THREADS)
+    tools = builtin_tools(skills=Skills(library), shell=shell, web=web)
+    return Toolbox(tools, threads=TOOL_THREADS)
 
 
 @lru_cache(maxsize=256)

@@ -114,7 +114,7 @@ def _refuse_our_state(real: Path) -> None:
     for state in _our_state():
         if real == state or real in state.parents:
             raise Invalid("workspace_root", f"{real} holds Pilothouse's own state ({state}).")
-    for room in _our_program():
+    for room in (*_our_program(), *_our_skills()):
         if real == room or room in real.parents:
             raise Invalid("workspace_root", f"{real} is part of Pilothouse itself.")
     var, home = conf().var_dir.resolve(), conf().workspaces_dir.resolve()
@@ -126,6 +126,7 @@ def _our_state() -> Iterator[Path]:
     yield conf().var_dir.resolve()
     yield conf().workspaces_dir.resolve()
     yield from _our_program()
+    yield from _our_skills()
     database = settings.DATABASES["default"]
     if database["ENGINE"].endswith("sqlite3"):
         yield Path(database["NAME"]).resolve()
@@ -136,6 +137,13 @@ def _our_program() -> Iterator[Path]:
     root = Path(__file__).resolve().parent.parent
     for room in ("agent", "config", "static", "streaming", "tasks", "templates", ".venv"):
         yield root / room
+
+
+def _our_skills() -> Iterator[Path]:
+    """A tool that writes them would tell every workspace's runs what to do."""
+    folder = conf().skills_dir
+    if folder is not None:
+        yield folder.resolve()
 
 
 def _refuse_taken(owner: AbstractBaseUser, name: str, real: Path) -> None:

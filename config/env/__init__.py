@@ -82,6 +82,7 @@ def _conf(env: Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         signing_key=keys.hex_key(env, var_dir / "signing.key", "PILOTHOUSE_SIGNING_KEY"),
         variables=env.values,
         workspaces_dir=env.path("PILOTHOUSE_WORKSPACES_DIR", str(var_dir / "workspaces")),
+        skills_dir=stores.existing(env, "PILOTHOUSE_SKILLS_DIR"),
         public_url=public_url,
         trusted_proxies=network.proxies(env, public_url),
         redis_url=redis_url,

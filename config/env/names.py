@@ -75,6 +75,7 @@ WORDS = frozenset(
         "SECRETS_KEY",
         "SHELL_UNSANDBOXED",
         "SIGNING_KEY",
+        "SKILLS_DIR",
         "TRUSTED_PROXIES",
         "TWO_APPROVERS",
         "UNATTENDED_MODE",
@@ -83,18 +84,12 @@ WORDS = frozenset(
     }
 )
 """The settings that are not numbers."""
-NOT_YET = {
-    "PILOTHOUSE_SKILLS_DIR": "skills are not in this version; unset it",
-}
-"""Settings of the design that this version refuses rather than ignores."""
 
 
 def check(values: Mapping[str, str]) -> None:
-    """A name with our prefix that is no setting, or one of another version, stops the start."""
+    """A name with our prefix that is no setting stops the start."""
     for name in sorted(values):
-        if values[name] and name in NOT_YET:
-            raise ImproperlyConfigured(f"{name}: {NOT_YET[name]}.")
-        if name.startswith(PREFIX) and name not in NOT_YET:
+        if name.startswith(PREFIX):
             _known(name)
 
 

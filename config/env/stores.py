@@ -33,6 +33,16 @@ def directory(path: Path, name: str) -> Path:
     return path.resolve()
 
 
+def existing(env: Reader, name: str) -> Path | None:
+    """The real path of a folder that somebody made; None: the setting is empty."""
+    if not env.text(name):
+        return None
+    path = env.path(name, "").resolve()
+    if not path.is_dir():
+        raise ImproperlyConfigured(f"{name}: there is no folder {path}; make it, or unset it.")
+    return path
+
+
 def database(env: Reader, var_dir: Path) -> dict[str, Any]:
     text = env.text("DATABASE_URL") or f"sqlite:///{var_dir / 'pilothouse.sqlite3'}"
     try:

@@ -23,6 +23,11 @@ const SENTENCES = {
       : rich(t("Search for {query}"), { query: code(query) }),
   write_file: ({ path }) => rich(t("Write {path}"), { path: code(path) }),
   edit_file: ({ path }) => rich(t("Change {path}"), { path: code(path) }),
+  memory_write: ({ path, mode }) => {
+    const where = { path: code(path || "memory/MEMORY.md") };
+    return mode === "replace" ? rich(t("Rewrite its memory in {path}"), where) : rich(t("Add to its memory in {path}"), where);
+  },
+  expand_skill: ({ name }) => rich(t("Read the skill {name}"), { name: code(name) }),
   run_command: ({ command }) => rich(t("Run {command}"), { command: code(Array.isArray(command) ? command.join(" ") : command) }),
   fetch_url: ({ url }) => rich(t("Fetch {url}"), { url: code(url) }),
   ask_user: ({ question }) => rich(t("Ask you: {question}"), { question: cut(question ?? "", 300) }),
@@ -80,6 +85,8 @@ const RESULTS = {
     status === undefined ? "" : `${t("Exit status {status}", { status })}${changed ? `, ${n(changed, "{n} file changed", "{n} files changed")}` : ""}`,
   fetch_url: ({ status, bytes }) => (status === undefined ? "" : `${t("Status {status}", { status })}, ${size(bytes ?? 0)}`),
   write_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
+  memory_write: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
+  expand_skill: ({ source }) => ({ workspace: t("From the workspace"), server: t("From the server"), "built-in": t("Comes with Pilothouse") })[source] ?? "",
   edit_file: ({ bytes }) => (bytes === undefined ? "" : t("Written, {size}", { size: size(bytes) })),
 };
 

@@ -73,6 +73,7 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("public_url", "address for people"),
         ("var_dir", "folder of our own state"),
         ("workspaces_dir", "folder of the workspaces"),
+        ("skills_dir", "skills for every workspace; not set: none but our own and the workspace's"),
         ("audit_key", "key of the hash chains"),
         ("secrets_key", "seals the keys of model profiles"),
         ("signing_key", "signs exports"),

@@ -7,6 +7,7 @@ import re
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from agent.memory import MAIN
 from agent.text import cut
 from agent.text import visible as visible
 
@@ -18,6 +19,8 @@ VERBS = {
     "search_files": ("search for", "searched for"),
     "write_file": ("write", "wrote"),
     "edit_file": ("change", "changed"),
+    "memory_write": ("note in", "noted in"),
+    "expand_skill": ("read the skill", "read the skill"),
     "ask_user": ("ask", "asked"),
     "run_command": ("run", "ran"),
     "fetch_url": ("fetch", "fetched"),
@@ -26,12 +29,15 @@ VERBS = {
 
 
 _SUBJECTS = {
+    "expand_skill": "name",
     "search_files": "query",
     "ask_user": "question",
     "run_command": "command",
     "fetch_url": "url",
 }
 """The argument that says what a call is about, where it is not a path."""
+_UNSAID = {"memory_write": MAIN}
+"""What a call is about that does not say it."""
 
 
 class Call(NamedTuple):
@@ -53,7 +59,7 @@ def call_of(name: str, arguments: dict[str, Any] | None) -> Call:
     todo, done = VERBS.get(name, ("call", "called"))
     if name not in VERBS:
         return Call(todo, done, line(name))
-    subject = arguments.get(_SUBJECTS.get(name, "path"), "")
+    subject = arguments.get(_SUBJECTS.get(name, "path"), _UNSAID.get(name, ""))
     text = visible(subject) if isinstance(subject, str) else line(pretty(subject))
     if text in ("", ".") and name == "list_files":
         return Call("list the workspace", "listed the workspace", "")

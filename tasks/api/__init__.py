@@ -14,6 +14,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from tasks.api import (
     approvals,
     artifacts,
+    background,
     chat,
     errors,
     exports,
@@ -54,6 +55,7 @@ api.add_router("/sessions", sessions.router)
 api.add_router("/sessions", exports.of_session)
 api.add_router("/workspaces", workspaces.router)
 api.add_router("/workspaces", files.router)
+api.add_router("/workspaces", background.router)
 api.add_router("/models", models.router)
 api.add_router("/usage", usage.router)
 api.add_router("/tokens", tokens.router)

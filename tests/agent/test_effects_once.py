@@ -33,6 +33,7 @@ from tests.support.engine import Bench
 SAMPLES: dict[str, dict[str, Any]] = {
     "write_file": {"path": "log.txt", "content": "one\n"},
     "edit_file": {"path": "a.txt", "old": "AAA", "new": "AAA, once more"},
+    "memory_write": {"content": "- One."},
     "run_command": {"command": "echo ran >> log.txt"},
 }
 READ = ScriptedCall(name="read_file", arguments={"path": "b.txt"})

@@ -15,7 +15,7 @@ import pytest
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
 from agent.toolbox import Preview, Toolbox, ToolContext, ToolResult
-from agent.tools import builtin_tools, writes
+from agent.tools import builtin_tools, writes, writing
 from agent.tools.texts import MAX_TEXT_BYTES
 from agent.workspace import ABSENT, MAX_WRITE_BYTES, Workspace
 
@@ -238,14 +238,14 @@ async def test_a_file_that_appeared_since_the_approval_is_not_overwritten(previe
 
 
 async def test_an_edit_without_approval_still_loses_no_change(call, root, monkeypatch):
-    current = writes._current
+    current = writing.current
 
-    def then_saved(workspace, path):
-        found = current(workspace, path)
+    def then_saved(workspace, path, forbidden):
+        found = current(workspace, path, forbidden)
         (root / "a.txt").write_text("two, saved by a person")
         return found
 
-    monkeypatch.setattr(writes, "_current", then_saved)  # to be in that moment surely
+    monkeypatch.setattr(writes, "current", then_saved)  # to be in that moment surely
     result = await call("edit_file", path="a.txt", old="two", new="2")
     assert not result.ok
     assert "changed during the edit" in result.content

@@ -233,6 +233,14 @@ def test_paths_are_found_from_the_project_root(tmp_path):
     assert env.database["NAME"] == str(tmp_path / "data.sqlite3")
 
 
+def test_the_servers_skills_are_a_folder_that_is_there(tmp_path):
+    assert reading(tmp_path).conf.skills_dir is None
+    (tmp_path / "skills").mkdir()
+    assert reading(tmp_path, PILOTHOUSE_SKILLS_DIR="skills").conf.skills_dir == tmp_path / "skills"
+    with pytest.raises(ImproperlyConfigured, match="PILOTHOUSE_SKILLS_DIR: there is no folder"):
+        reading(tmp_path, PILOTHOUSE_SKILLS_DIR="nowhere")
+
+
 def test_postgresql_when_the_url_says_so(tmp_path):
     env = reading(tmp_path, DATABASE_URL="postgres://alice:pw@db.example:5433/pilot")
     assert env.database["ENGINE"] == "django.db.backends.postgresql"

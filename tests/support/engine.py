@@ -90,6 +90,7 @@ class Bench:
     others: Sequence[Model] = ()
     """Models that stand in."""
     connections: Connections | None = None
+    system: str = "You are a test."
     on_begun: Callable[[], None] | None = None
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
@@ -126,7 +127,7 @@ class Bench:
                 connections=self.connections,
             ),
             self.limits,
-            system=lambda: "You are a test.",
+            system=lambda: self.system,
             repeat_limit=self.repeat_limit,
             retries=self.retries,
             on_begun=self.on_begun,

@@ -21,8 +21,6 @@ from typing import Any, cast
 
 from agent.toolbox import RunTool, Tool, ToolContext, ToolResult
 from agent.tools import builtin_tools
-from agent.tools.shell import Shell
-from agent.tools.web import Web
 
 FOLDER = ".gates"
 
@@ -93,8 +91,8 @@ def _dawdle() -> None:
     time.sleep(random.uniform(0, float(os.environ.get("E2E_DAWDLE", "0"))))
 
 
-def _gated_tools(*, shell: Shell | None = None, web: Web | None = None) -> list[Tool]:
-    return [_gated(tool) for tool in builtin_tools(shell=shell, web=web)]
+def _gated_tools(**given: Any) -> list[Tool]:
+    return [_gated(tool) for tool in builtin_tools(**given)]
 
 
 def _install() -> None:

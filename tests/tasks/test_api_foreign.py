@@ -55,6 +55,8 @@ ROUTES: dict[tuple[str, str], Any] = {
     ("patch", "/api/workspaces/{workspace_id}"): {"mcp_servers": []},
     ("get", "/api/workspaces/{workspace_id}/members"): None,
     ("get", "/api/workspaces/{workspace_id}/files"): "path=.",
+    ("get", "/api/workspaces/{workspace_id}/memory"): None,
+    ("get", "/api/workspaces/{workspace_id}/skills"): None,
     ("get", "/api/workspaces/{workspace_id}/files/content"): "path=a.md",
     ("put", "/api/workspaces/{workspace_id}/files/content"): "path=b.md",
     ("delete", "/api/workspaces/{workspace_id}/files/content"): f"path=a.md&sha256={SHA256_OF_A}",

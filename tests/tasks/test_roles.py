@@ -59,6 +59,8 @@ ALLOWED: dict[frozenset[str], str] = {
         get /c/{session_id}/export.html          get /artifacts/{artifact_id}/view
         get /workspaces/{workspace_id}           get /workspaces/{workspace_id}/files
         get /api/workspaces/{workspace_id}/files
+        get /api/workspaces/{workspace_id}/memory
+        get /api/workspaces/{workspace_id}/skills
         get /api/workspaces/{workspace_id}/files/content
         get /api/tasks/{task_id}/events/{sequence}/undo""",
     WORK: """

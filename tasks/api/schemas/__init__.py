@@ -41,7 +41,14 @@ from tasks.api.schemas.common import (
     answers,
     stamp,
 )
-from tasks.api.schemas.files import FileItem, FileList, FileOut
+from tasks.api.schemas.files import (
+    FileItem,
+    FileList,
+    FileOut,
+    MemoryOut,
+    SkillList,
+    SkillOut,
+)
 from tasks.api.schemas.models import ModelList, ModelOut, PricesOut, UsageItem, UsageOut, UsageSums
 from tasks.api.schemas.rules import PolicyOut, RuleList, RuleOut
 from tasks.api.schemas.sessions import (
@@ -115,6 +122,7 @@ __all__ = [
     "MemberIn",
     "MemberList",
     "MemberOut",
+    "MemoryOut",
     "MessageIn",
     "Mode",
     "ModelList",
@@ -137,6 +145,8 @@ __all__ = [
     "SessionOut",
     "SessionPatch",
     "SessionTask",
+    "SkillList",
+    "SkillOut",
     "SnoozeIn",
     "Strict",
     "TaskIn",

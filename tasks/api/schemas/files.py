@@ -1,4 +1,4 @@
-"""Files of a workspace."""
+"""Files of a workspace, and what runs are told of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
+from agent.skills import Skill
 from agent.text import clean
 from agent.workspace import Entry
 from tasks.api.schemas.common import stamp
@@ -60,3 +61,33 @@ class FileOut(BaseModel):
     @classmethod
     def of(cls, written: Written) -> FileOut:
         return cls(path=written.path, size=written.size, sha256=written.sha256)
+
+
+class MemoryOut(BaseModel):
+    text: str
+    """As the prompt shows it; empty: there is none."""
+    limit: int
+    """Bytes that the prompt shows at most."""
+
+
+class SkillOut(BaseModel):
+    name: str
+    source: str
+    """built-in, server or workspace"""
+    description: str
+    problem: str
+    """Why it cannot be used; empty: it can."""
+
+    @classmethod
+    def of(cls, skill: Skill) -> SkillOut:
+        return cls(
+            name=skill.name,
+            source=skill.source,
+            description=skill.description,
+            problem=skill.problem,
+        )
+
+
+class SkillList(BaseModel):
+    items: Sequence[SkillOut]
+    next: None
