@@ -247,6 +247,7 @@ class _Follower:
     async def _next_stored(self) -> bytes:
         """The next chunk of stored events; empty when the cursor is level with the log."""
         if self._cursor >= self._seat.topic.last:
+            self._page = _NO_PAGE  # who is level and silent keeps nothing that it has sent
             return b""
         if past := await self._next_past():
             return past
