@@ -86,7 +86,6 @@ class ModelDesk:
         system: Callable[[], str],
         retries: Retries,
         deadline: float,
-        on_ask: Callable[[], None],
     ) -> None:
         self._transcript = transcript
         self._model, *self._others = models
@@ -96,8 +95,6 @@ class ModelDesk:
         self._retries = retries
         self._deadline = deadline
         """Event-loop time at which the task's seconds are used up."""
-        self._on_ask = on_ask
-        """Called before each request."""
         self._tries = 0
         """Of the current model in the current step."""
         self._room = Room(judge.toolbox.definitions_size)
@@ -151,7 +148,6 @@ class ModelDesk:
         """Deltas, then the reply or how it failed."""
         request = self._request(step, system)
         now, limit = asyncio.get_running_loop().time, Limit(self._deadline)
-        self._on_ask()
         try:
             async with aclosing(self._model.provider.stream(request)) as stream:
                 item: Delta | Reply | None = None
@@ -209,7 +205,6 @@ class ModelDesk:
         """One try, besides those in which the server teaches us what it wants. A failure costs
         history, not the task: the oldest part of it is left out then."""
         for _ in range(self._retries.attempts):
-            self._on_ask()
             try:
                 async with (
                     asyncio.timeout_at(self._deadline),

@@ -68,9 +68,6 @@ class Loop:
     retries: Retries = field(default_factory=Retries)
     outer: Outer | None = None
     budget_asks: bool = False
-    on_begun: Callable[[], None] | None = None
-    """Called once, on the event loop: the run is about to ask a model or to act on open calls for
-    the first time, or it ends. From there on it mostly waits for others."""
 
     def __post_init__(self) -> None:
         clock = asyncio.get_running_loop().time()
@@ -86,7 +83,6 @@ class Loop:
             system=self.system,
             retries=self.retries,
             deadline=self._deadline,
-            on_ask=self._begun,
         )
         self._call_desk = CallDesk(
             self.transcript,
@@ -109,13 +105,6 @@ class Loop:
             for last in self._out_of_time():
                 yield last
                 self.transcript.apply(last)
-        finally:
-            self._begun()
-
-    def _begun(self) -> None:
-        on_begun, self.on_begun = self.on_begun, None
-        if on_begun is not None:
-            on_begun()
 
     def _out_of_time(self) -> Iterator[StoredEvent]:
         """Text that was under way is the last word of an end; before a question it is dropped,
@@ -132,7 +121,6 @@ class Loop:
         """First what an earlier run left open, then one model call after another."""
         for _ in range(self._most_steps + 1):
             if self.transcript.open_calls:
-                self._begun()
                 async with aclosing(self._call_desk.act()) as events:
                     async for event in events:
                         yield event
@@ -201,7 +189,6 @@ def run(
     retries: Retries | None = None,
     outer: Outer | None = None,
     budget_asks: bool = False,
-    on_begun: Callable[[], None] | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
     """See the module. Call it on the loop it shall run on; close it when you stop early."""
     return Loop(
@@ -214,5 +201,4 @@ def run(
         retries=retries or Retries(),
         outer=outer,
         budget_asks=budget_asks,
-        on_begun=on_begun,
     ).run()

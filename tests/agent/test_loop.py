@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.budget import Limits
 from agent.events import (
     AgentCompleted,
     ApprovalRequired,
@@ -46,27 +45,6 @@ async def test_calls_that_have_ended_are_not_waited_for_again(folder: Path) -> N
         await bench.run()
     assert len(bench.of(ToolCallFinished)) == 3
     assert "gather" not in names
-
-
-async def test_a_run_says_once_that_it_has_begun_after_its_journal_and_before_the_model(
-    folder: Path,
-) -> None:
-    begun: list[tuple[int, int]] = []
-    bench = Bench(folder, [calls(read()), calls(write()), DONE])
-    bench.on_begun = lambda: begun.append((len(bench.log), len(bench.provider.requests)))
-    await bench.run()
-    assert begun == [(2, 0)]  # the goal, and that a model call begins
-    bench.answer("approved")
-    stored = len(bench.log)
-    await bench.run()
-    assert begun[1:] == [(stored, 2)]  # before the write
-
-
-async def test_a_run_that_only_ends_has_begun_too(folder: Path) -> None:
-    begun: list[bool] = []
-    bench = Bench(folder, [], limits=Limits(max_steps=0), on_begun=lambda: begun.append(True))
-    await bench.run()
-    assert begun == [True]
 
 
 async def test_deltas_come_before_the_message_and_add_up_to_it(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +91,6 @@ class Bench:
     """Models that stand in."""
     connections: Connections | None = None
     system: str = "You are a test."
-    on_begun: Callable[[], None] | None = None
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
 
@@ -130,7 +129,6 @@ class Bench:
             system=lambda: self.system,
             repeat_limit=self.repeat_limit,
             retries=self.retries,
-            on_begun=self.on_begun,
         )
         async with aclosing(engine) as events:
             async for event in events:
