@@ -22,6 +22,7 @@ from agent.manifest import MAX_FILES, MAX_READ_BYTES, Change, File, Manifest, ch
 from agent.paths import MAX_DEPTH
 from agent.shelf import MAX_FILE_BYTES, Shelf
 from agent.spool import Spool
+from agent.text import clean
 from agent.workspace import ABSENT, Target, Workspace
 
 IN_THE_WAY = "in the way"
@@ -89,19 +90,19 @@ def keep_changes(spool: Spool, before: Manifest, after: Manifest) -> dict[str, A
     made = after.directories - before.directories if before.complete else frozenset()
     record = Record(
         files=tuple(_piece(change, kept) for change in changed),
-        directories=tuple(sorted(made)),
+        directories=tuple(sorted(each for each in made if clean(each) == each)),
         complete=before.complete and after.complete,
     )
     return _told(spool.shelf, record, mark)
 
 
 def _piece(change: Change, kept: Collection[str]) -> Piece:
-    lost = next(filter(None, map(_unread, (change.before, change.after))), "")
+    path = clean(change.path)
+    lost = "" if path == change.path else "its name is no text in UTF-8"
+    lost = lost or next(filter(None, map(_unread, (change.before, change.after))), "")
     if not lost and change.before is not None and change.before.sha256 not in kept:
         lost = _not_kept(change.before.stamp.size)
-    return Piece(
-        path=change.path, before=_state(change.before), after=_state(change.after), lost=lost
-    )
+    return Piece(path=path, before=_state(change.before), after=_state(change.after), lost=lost)
 
 
 def _unread(file: File | None) -> str:

@@ -8,6 +8,7 @@ did is told, like the result of one that ended, and can be taken back. One call 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from agent.manifest import (
 )
 from agent.shelf import Shelf
 from agent.spool import Place, Spool
+from agent.text import clean_json
 from agent.tools.changes import Report
 from agent.tools.files import UNENTERED
 from agent.workspace import Workspace
@@ -48,6 +50,8 @@ Note = TypeVar("Note", bound=msgspec.Struct)
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
+    path: bytes
+    """As the file system has it: not every name is text."""
     stamp: Stamp
     sha256: str
     mode: int
@@ -56,8 +60,8 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Begun(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
-    files: dict[str, _File]
-    directories: list[str]
+    files: list[_File]
+    directories: list[bytes]
     complete: bool
     taken: int
     places: dict[str, Place]
@@ -66,14 +70,20 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
 def begin(call_id: str, before: Manifest, spool: Spool) -> None:
     """A command begins; the spool has what files hold now. The result of the call before is stored."""
     spool.shelf.drop(TOLD)
-    files = {
-        path: _File(stamp=file.stamp, sha256=file.sha256, mode=file.mode, opened=file.opened)
+    files = [
+        _File(
+            path=os.fsencode(path),
+            stamp=file.stamp,
+            sha256=file.sha256,
+            mode=file.mode,
+            opened=file.opened,
+        )
         for path, file in before.files.items()
-    }
+    ]
     note = _Begun(
         call_id=call_id,
         files=files,
-        directories=sorted(before.directories),
+        directories=sorted(map(os.fsencode, before.directories)),
         complete=before.complete,
         taken=before.taken,
         places=spool.places(),
@@ -91,7 +101,7 @@ def end(shelf: Shelf, call_id: str, report: Report) -> None:
 
 def tell(shelf: Shelf, call_id: str, details: dict[str, Any], lines: Iterable[str] = ()) -> None:
     """What is known of a call, should it have no result."""
-    told = Told(call_id=call_id, details=details, lines=list(lines))
+    told = Told(call_id=call_id, details=clean_json(details), lines=list(lines))
     shelf.leave(TOLD, msgspec.json.encode(told))
 
 
@@ -132,16 +142,16 @@ def _read(shelf: Shelf, name: str, kind: type[Note]) -> Note | None:
 
 def _manifest(begun: _Begun, spool: Spool) -> Manifest:
     room, files = MAX_SHOWN_TOGETHER, {}
-    for path, file in begun.files.items():
+    for file in begun.files:
         shown = bool(file.sha256) and file.stamp.size <= min(MAX_SHOWN_BYTES, room)
         data = spool.read(file.sha256) if shown else None
         room -= 0 if data is None else len(data)
-        files[path] = File(
+        files[os.fsdecode(file.path)] = File(
             stamp=file.stamp, sha256=file.sha256, data=data, mode=file.mode, opened=file.opened
         )
     return Manifest(
         files=files,
-        directories=frozenset(begun.directories),
+        directories=frozenset(map(os.fsdecode, begun.directories)),
         complete=begun.complete,
         taken=begun.taken,
     )

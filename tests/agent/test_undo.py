@@ -352,6 +352,30 @@ async def test_what_appears_in_the_last_moment_is_not_overwritten(desk: Desk) ->
     assert (desk.folder / "a.txt").read_text() == "a person's"
 
 
+async def test_names_that_are_no_text_are_in_nobodys_way(desk: Desk) -> None:
+    odd = os.fsdecode(b"\xff.txt")
+    desk.put(odd, "before")
+    desk.put("a.txt", "mine")
+    told = await desk.call("run_command", command="echo theirs > a.txt; mkdir $'\\xfe'")
+    assert desk.take_back(told) == ["a.txt"]
+    assert (desk.folder / "a.txt").read_text() == "mine"
+    told = await desk.call("run_command", command="echo more > $'\\xff.txt'; echo theirs > a.txt")
+    assert desk.standing(told) == {"\ufffd.txt": "lost", "a.txt": "ready"}
+
+
+async def test_names_that_are_no_text_are_noted_of_a_command_that_dies(desk: Desk) -> None:
+    odd = desk.put(os.fsdecode(b"\xff.txt"), "before")
+    desk.put(os.fsdecode(b"\xfe/a.txt"), "kept")
+    spool = Spool(desk.shelf)
+    unfinished.begin("c1", manifest.take(desk.workspace, spool=spool), spool)
+    spool.leave()
+    odd.write_text("after that")
+    unfinished.settle(desk.workspace, desk.shelf)
+    told = unfinished.told(desk.shelf, "c1")
+    assert told is not None
+    assert [each["path"] for each in told.details["changes"]] == ["\ufffd.txt"]
+
+
 async def test_one_that_was_cut_off_does_the_rest_later(desk: Desk) -> None:
     desk.put("a.txt", "one")
     desk.put("b.txt", "one")
