@@ -3,8 +3,9 @@
 Namespaces do not cover everything that a process shares with others of its user:
 
 1. **Keyrings**: the kernel's keys of the server's session and user could be read and used.
-2. **Unix sockets**: whatever listens on one in the workspace could be talked to, past the missing
-   network. There are none at all, nor pairs that could be connected elsewhere (datagrams).
+2. **Sockets** that no namespace holds: whatever listens on a Unix socket in the workspace, or at the
+   host of a virtual machine, could be talked to, past the missing network. There are those of the
+   network alone, and no pairs that could be connected elsewhere (datagrams).
 3. **io_uring**, because it opens sockets where no filter looks.
 
 Calls of another architecture than the machine's own would have other numbers: they end the process.
@@ -25,6 +26,8 @@ _LOAD, _AND, _IS, _FROM, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOWED, _REFUSED, _KILLED = 0x7FFF0000, 0x00050000, 0x80000000
 _KIND_OF_SOCKET = 0xF
 """The bits of a type that are no flags."""
+_NETWORK = (socket.AF_INET, socket.AF_INET6, 16)
+"""The families of sockets that there are: IP, and `AF_NETLINK`, by which programs ask for addresses."""
 _X32 = 0x40000000
 """From here on x86-64 has the numbers of a third way to call."""
 
@@ -74,9 +77,11 @@ def filter_for(machine: str = "") -> bytes | None:
     ]
     for number in (numbers.add_key, numbers.request_key, numbers.keyctl):
         program += [_do(_IS, number, no=1), no_permission]
+    last = len(_NETWORK)
     program += [
-        *(_do(_IS, numbers.socket, no=4), _do(_LOAD, _ARGUMENTS)),
-        *(_do(_IS, socket.AF_UNIX, no=1), no_permission, _do(_RETURN, _ALLOWED)),
+        *(_do(_IS, numbers.socket, no=last + 3), _do(_LOAD, _ARGUMENTS)),
+        *(_do(_IS, family, yes=last - place) for place, family in enumerate(_NETWORK)),
+        *(no_permission, _do(_RETURN, _ALLOWED)),
         *(_do(_IS, numbers.socketpair, no=4), _do(_LOAD, _ARGUMENTS + 8)),
         *(_do(_AND, _KIND_OF_SOCKET), _do(_IS, socket.SOCK_DGRAM, no=1), no_permission),
         _do(_RETURN, _ALLOWED),

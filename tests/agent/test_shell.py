@@ -290,11 +290,14 @@ async def test_the_servers_keys_are_not_in_the_sandbox(desk: Desk) -> None:
 SOCKETS = """
     use Socket;
     print "stream: ", (socket(my $s, AF_UNIX, SOCK_STREAM, 0) ? "GOT IT" : "no, $!"), "\n";
+    print "host: ", (socket(my $h, 40, SOCK_STREAM, 0) ? "GOT IT" : "no, $!"), "\n";  # of a virtual machine
     print "flags: ", (socket(my $t, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) ? "GOT IT" : "no, $!"), "\n";
     print "pair: ", (socketpair(my $a, my $b, AF_UNIX, SOCK_DGRAM, 0) ? "GOT IT" : "no, $!"), "\n";
     socketpair(my $c, my $d, AF_UNIX, SOCK_STREAM, 0) or die "pipes of programs: $!";
     print "again: ", (connect($c, sockaddr_un("here")) ? "GOT IT" : "no, $!"), "\n";
     socket(my $net, AF_INET, SOCK_STREAM, 0) or die "inside there is a loopback: $!";
+    socket(my $six, AF_INET6, SOCK_STREAM, 0) or die "of both kinds: $!";
+    socket(my $ask, 16, SOCK_RAW, 0) or die "it has an address: $!";
 """
 
 
@@ -306,7 +309,7 @@ async def test_no_socket_in_the_workspace_can_be_talked_to(desk: Desk) -> None:
     done = await desk.run(with_sandbox(), f"perl <<'END'\n{SOCKETS}\nEND")
     listening.close()
     assert done.ok, done.content
-    assert done.content.count("no, Operation not permitted") == 3, done.content
+    assert done.content.count("no, Operation not permitted") == 4, done.content
     assert "GOT IT" not in done.content
     assert met == []
 
