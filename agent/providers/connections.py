@@ -65,10 +65,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent on it."""
+        """Whether another request can be sent on it: not if its server answered before it had read
+        the last one, of which it may take the rest for the next."""
         transport, response = self._transport, self._response
-        free = response is None or (response.complete and response.reusable)
-        return free and transport is not None and not transport.is_closing()
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+            return False
+        return response is None or (response.complete and response.reusable)
 
     async def ask(self, request: bytes) -> ResponseParser:
         """Send a request; its response once the head is here. Raises OSError."""
@@ -183,6 +185,8 @@ class Reply:
         return read
 
     def _unpack(self, packed: bytes) -> bytes:
+        if self._unpacker is not None and self._unpacker.eof:
+            return b""  # nothing is packed behind the end; zlib would keep all of it
         if self._unpacker is None:
             zlib_head = packed[0] & 0x0F == zlib.DEFLATED or packed[:1] == b"\x1f"
             self._unpacker = zlib.decompressobj(

@@ -253,6 +253,35 @@ async def test_damaged_packing_is_a_broken_reply(pool):
             await reply.read()
 
 
+async def test_what_comes_behind_the_end_of_a_packed_body_is_not_kept(pool):
+    packed, behind = zlib.compress(b"Hello"), 16 * MAX_UNREAD_BYTES
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: deflate\r\ncontent-length: %d\r\n\r\n"
+    body = packed + b"x" * behind
+    async with Server(says(head % len(body) + body)) as server:
+        reply = await asked(pool, server)
+        assert await whole(reply) == b"Hello"
+        assert reply._unpacker is not None
+        assert len(reply._unpacker.unused_data) < behind / 2
+
+
+async def test_an_answer_before_the_request_was_taken_ends_the_connection(pool):
+    over = asyncio.Event()
+
+    async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HI)
+        await over.wait()
+        writer.close()
+
+    request = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % OFFERED
+    async with Server(early, says(HI)) as server:
+        reply = await pool.post(server.place, request + b"x" * OFFERED, 10)
+        assert await whole(reply) == b"Hi"
+        assert not pool._idle
+        assert await whole(await asked(pool, server)) == b"Hi"
+        assert server.opened == 2
+        over.set()
+
+
 async def test_nobody_listens(pool):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but it does not listen
@@ -325,3 +354,13 @@ async def test_a_server_that_nobody_vouches_for_is_refused(tmp_path, pool):
         with pytest.raises(ssl.SSLCertVerificationError):
             await asked(pool, server)
         assert server.asked == 0
+
+
+async def test_a_server_whose_certificate_is_for_another_name_is_refused(tmp_path):
+    theirs, ours = certified(tmp_path)
+    pool = Connections(ours)
+    async with Server(says(HI), tls=theirs) as server:
+        with pytest.raises(ssl.SSLCertVerificationError, match="localhost"):
+            await pool.post(server.place._replace(host="localhost"), ASK, 10)
+        assert server.asked == 0
+        await pool.aclose()
