@@ -30,6 +30,9 @@ from tasks.writer import writer
 
 Payload = Mapping[str, Any]
 
+MAX_ANSWERS = 100
+"""Of one run, as of one request to `POST /api/approvals/resolve`."""
+
 ASKING = ("approval_required", "approval_resolved", "task_started")
 WHILE_STOPPED = frozenset({"approval_required", "approval_updated"})
 OVERTAKEN = frozenset({"already_resolved", "expired", "stale"})

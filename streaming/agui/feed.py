@@ -57,14 +57,18 @@ class _Level:
 
 
 class _Frames:
-    """Puts frames together again: a large one comes in pieces."""
+    """Puts frames together again: a large one comes in pieces, cut anywhere."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
+        self._half = b""
+        """A line end behind the rest: with the next one it would be the frame's."""
 
     def feed(self, chunk: bytes) -> Iterator[Frame | None]:
         """None is a heartbeat."""
-        *blocks, rest = chunk.split(b"\n\n")
+        *blocks, rest = (self._half + chunk).split(b"\n\n")
+        self._half = b"\n" if rest.endswith(b"\n") else b""
+        rest = rest.removesuffix(b"\n")
         if blocks and self._rest:
             blocks[0] = b"".join([*self._rest, blocks[0]])
             self._rest.clear()

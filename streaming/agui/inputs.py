@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,10 @@ from tasks.approvals import Reply
 from tasks.canonical import canonical_json
 from tasks.errors import Invalid
 from tasks.models.threads import MAX_NAME
+from tasks.threads import MAX_ANSWERS
 
 if TYPE_CHECKING:
-    from ag_ui.core import RunAgentInput
+    from ag_ui.core import ResumeEntry, RunAgentInput
 
 NOT_SAID = frozenset({"activity", "developer", "reasoning", "system"})
 """Roles of messages that may stand behind the person's."""
@@ -62,7 +63,7 @@ def read(body: object) -> RunInput:
     known = _Recognised(body)
     given = _checked(known.body)
     wishes = _wishes(given.forwarded_props)
-    resume = given.resume or []
+    resume = _resume(given)
     goal = "" if resume else _goal(given, known)
     said = [entry.model_dump(by_alias=True) for entry in resume]
     return RunInput(
@@ -131,6 +132,14 @@ def _name(field: str, given: str) -> str:
         return given
     message = f"{field} has 1 to {MAX_NAME} characters."
     raise Invalid("invalid", message, {field: message})
+
+
+def _resume(given: RunAgentInput) -> Sequence[ResumeEntry]:
+    entries = given.resume or []
+    if len(entries) > MAX_ANSWERS:
+        message = f"A run answers {MAX_ANSWERS} questions at most."
+        raise Invalid("invalid", message, {"resume": message})
+    return entries
 
 
 def _wishes(given: Any) -> Wishes:

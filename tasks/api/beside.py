@@ -8,6 +8,7 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
 from tasks.models.threads import MAX_NAME
+from tasks.threads import MAX_ANSWERS
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
 _INPUT = {
@@ -22,6 +23,7 @@ _INPUT = {
         "context": {"type": "array", "items": {"type": "object"}},
         "resume": {
             "type": "array",
+            "maxItems": MAX_ANSWERS,
             "items": {
                 "type": "object",
                 "required": ["interruptId", "status"],

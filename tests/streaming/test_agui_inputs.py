@@ -85,6 +85,15 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (run_input("t", "r", "x", forwardedProps={"pilothouse": {"mode": "free"}}), "mode"),
     (run_input("t", "r", "x", resume=[{"interruptId": "i", "status": "resolved"}]), "resume"),
+    (
+        run_input(
+            "t",
+            "r",
+            "x",
+            resume=[{"interruptId": f"i{n}", "status": "cancelled"} for n in range(101)],
+        ),
+        "resume",
+    ),
 ]
 
 
