@@ -54,15 +54,19 @@ class Download:
     sha256: str
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes. The last ones only come if all of them have the digest: else `Torn`."""
-        digest, held = hashlib.sha256(), b""
+        """The bytes, never more than `size`: a client would take those for the next answer. The last
+        ones only come if all of them have the digest: else `Torn`."""
+        digest, held, left = hashlib.sha256(), b"", self.size
         with self.source:
             while block := self.source.read(BLOCK_BYTES):
                 digest.update(block)
+                left -= len(block)
+                if left < 0:
+                    break
                 if held:
                     yield held
                 held = block
-            if digest.hexdigest() != self.sha256:
+            if left or digest.hexdigest() != self.sha256:
                 raise Torn("The file changed while it was being read.")
             yield held
 

@@ -63,11 +63,17 @@ def open_file(workspace: Workspace, path: str) -> Download:
             if size > MAX_DOWNLOAD_BYTES:
                 raise TooLarge("too_large", f"The file has more than {MAX_DOWNLOAD_BYTES:,} bytes.")
             digest = hashlib.file_digest(source, "sha256").hexdigest()
+            if source.tell() != size:
+                raise changing()
             source.seek(0)
         except BaseException:
             source.close()
             raise
         return Download(source, size, digest)
+
+
+def changing() -> Conflict:
+    return Conflict("changed", "The file changes just now. Try again.")
 
 
 def write(workspace: Workspace, path: str, data: bytes, overwrite: str | None, by: str) -> Written:

@@ -23,7 +23,6 @@ from tasks.api.errors import too_large
 from tasks.api.paging import DEFAULT_LIMIT, Limit
 from tasks.api.schemas import FileItem, FileList, FileOut, answers
 from tasks.downloads import Torn, attachment, file_name
-from tasks.errors import Conflict
 from tasks.files import Written
 from tasks.models import Workspace
 
@@ -66,7 +65,7 @@ async def download_file(
     try:
         return await attachment(opened, file_name(path), "application/octet-stream")
     except Torn:
-        raise Conflict("changed", "The file changes just now. Try again.") from None
+        raise files.changing() from None
 
 
 @router.put(

@@ -153,6 +153,20 @@ async def test_a_file_that_changes_while_it_is_sent_never_arrives_whole(house: H
     assert opened.source.closed
 
 
+async def test_of_a_file_that_grows_no_more_is_sent_than_was_said(house: House) -> None:
+    artifact = await sync_to_async(made)(house, "big.bin", os.urandom(4 * BLOCK_BYTES))
+    opened = await sync_to_async(artifacts.open_unchanged)(artifact)
+    blocks = opened.blocks()
+    received = [next(blocks)]
+    with (Path(house.workspace.root) / "big.bin").open("ab") as file:
+        file.write(b"HTTP/1.1 200 OK\r\n" * BLOCK_BYTES)
+    with pytest.raises(Torn):
+        received.extend(blocks)
+
+    assert sum(map(len, received)) < artifact.size
+    assert opened.source.closed
+
+
 async def test_a_reader_who_leaves_closes_the_file(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,22 @@ def test_a_download_is_the_file_and_always_an_attachment(desk: Desk, size: int) 
     assert response["Content-Length"] == str(size)
 
 
+def test_a_file_that_grows_while_it_is_opened_is_not_sent(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def somebody_appends_first(*what: Any) -> Any:
+        with (desk.root / "a.log").open("ab") as file:
+            file.write(b"more")
+        return original(*what)
+
+    original = hashlib.file_digest
+    monkeypatch.setattr(
+        hashlib, "file_digest", somebody_appends_first
+    )  # the moment that a race needs
+    (desk.root / "a.log").write_bytes(b"line")
+    assert error(desk.get("a.log")) == (409, "changed")
+
+
 def test_what_is_too_large_to_be_sent_is_said(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.files.MAX_DOWNLOAD_BYTES", 3)  # instead of a gigabyte
     (desk.root / "a.txt").write_bytes(b"1234")
