@@ -54,7 +54,8 @@ class Sandbox:
     """bwrap"""
     root: Path
     hidden: Sequence[Path] = ()
-    """Directories of the server that are not seen inside, even where they lie in the system."""
+    """Directories of the server that are not seen inside, even where they lie in the system or in
+    what may be read."""
     reads: Sequence[Path] = ()
     """Directories that are seen inside beside the system, under their own names."""
     writable: bool = True
@@ -88,7 +89,7 @@ class Sandbox:
             options += ["--size", str(TMP_BYTES), "--tmpfs", name]
         for path in self.reads:
             options += ["--ro-bind", str(path), str(path)]
-        options += self._workspace()
+        options += [*self._hidden(), *self._workspace()]
         for name in SEALED:
             options += ["--remount-ro", name]
         return [*options, "--chdir", INSIDE]
@@ -101,8 +102,11 @@ class Sandbox:
                 yield from ("--ro-bind", str(path), str(path))
         for name in (*CONFIGURATION, *(FOR_NETWORK if self.network else ())):
             yield from ("--ro-bind-try", name, name)
+
+    def _hidden(self) -> Iterator[str]:
+        seen = [path.resolve() for path in (*map(Path, SYSTEM), *self.reads)]
         for path in self.hidden:
-            if _in_system(path):
+            if path.is_dir() and any(map(path.is_relative_to, seen)):
                 yield from ("--tmpfs", str(path), "--remount-ro", str(path))
 
     def _workspace(self) -> Iterator[str]:
@@ -173,7 +177,3 @@ def _readable(data: bytes) -> Iterator[int]:
 def _set(env: dict[str, str]) -> Iterator[str]:
     for name, value in env.items():
         yield from ("--setenv", name, value)
-
-
-def _in_system(path: Path) -> bool:
-    return path.is_dir() and any(path.is_relative_to(Path(each).resolve()) for each in SYSTEM)

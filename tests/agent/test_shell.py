@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -27,7 +28,7 @@ from agent.manifest import CLOCK_STEP, changes, take
 from agent.policy import Policy, Rule
 from agent.processes import use_of
 from agent.providers.scripted import ScriptedCall, Turn
-from agent.sandbox import TMP_BYTES, bubblewrap
+from agent.sandbox import TMP_BYTES, Sandbox, bubblewrap
 from agent.toolbox import MAX_DETAILS, Toolbox, ToolContext, ToolResult
 from agent.tools import builtin_tools
 from agent.tools.output import HEAD_BYTES, TAIL_BYTES, Output, readable
@@ -334,6 +335,24 @@ async def test_nothing_but_workspace_and_tmp_can_be_written(desk: Desk) -> None:
     assert [each for each in shown if each.startswith(("open", "made", "shut", "no null"))] == []
     sizes = {name: int(blocks) * int(size) for name, blocks, size in map(str.split, shown[1:3])}
     assert sizes == {"/tmp": TMP_BYTES, "/dev/shm": TMP_BYTES}
+
+
+@needs_sandbox
+def test_the_servers_folders_are_hidden_even_inside_what_may_be_read(tmp_path: Path) -> None:
+    others, root = tmp_path / "shared" / "others", tmp_path / "ws"
+    others.mkdir(parents=True)
+    root.mkdir()
+    (others / "secret").touch()
+    (tmp_path / "shared" / "seen").touch()
+    box = Sandbox(
+        program=bubblewrap() or "", root=root, hidden=(others,), reads=(tmp_path / "shared",)
+    )
+    with box.command(["/bin/ls", "-AR", str(tmp_path / "shared")], {}) as wrapped:
+        done = subprocess.run(
+            wrapped.arguments, pass_fds=wrapped.pass_fds, capture_output=True, check=True, text=True
+        )
+    assert "seen" in done.stdout
+    assert "secret" not in done.stdout
 
 
 @needs_sandbox
