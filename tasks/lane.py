@@ -136,5 +136,10 @@ def _give(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 def _refuse(answer: asyncio.Future[Any], error: BaseException) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+    if answer.done():
+        return
+    if isinstance(error, StopIteration):  # no future takes it, and its asker would wait for ever
+        told = RuntimeError("A job raised StopIteration.")
+        told.__cause__ = error
+        error = told
+    answer.set_exception(error)

@@ -28,6 +28,13 @@ async def test_a_request_asks_in_its_lane_and_gets_what_came_of_it(lane: Lane) -
         await in_lane(divmod, 1, 0)
 
 
+async def test_a_job_that_finds_nothing_next_is_a_failure_and_no_end_of_waiting(lane: Lane) -> None:
+    lent_lane.set(lane)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        async with asyncio.timeout(10):
+            await in_lane(next, iter(()))
+
+
 async def test_without_a_lane_it_is_asked_where_django_asks() -> None:
     assert await in_lane(threading.current_thread) is not threading.current_thread()
 
