@@ -15,7 +15,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -28,19 +27,17 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.fitting import bound, bound_details
+from agent.landing import land
 from agent.mcp.connections import Connections
 from agent.messages import ToolDefinition
 from agent.policy import Subject
 from agent.schemas import surely_fits
 from agent.shelf import Shelf
-from agent.text import clean, clean_json, cut, size_of_text
+from agent.text import clean, cut, size_of_text
 from agent.waits import Limit
 from agent.workspace import Workspace
 
-MAX_CONTENT = 32 * 1024
-"""Characters of a result that the model reads."""
-MAX_DETAILS = 32 * 1024
-"""Characters of a result's details as JSON."""
 MAX_DIFF = 256 * 1024
 """Characters of a preview's diff."""
 NOT_A_DIFF = "──"
@@ -309,7 +306,7 @@ class Toolbox:
                 else:
                     landed: asyncio.Future[T | Awaitable[T]] = loop.create_future()
                     carry = contextvars.copy_context().run
-                    work = self._threads.submit(carry, _in_thread, call, landed, loop)
+                    work = self._threads.submit(carry, land, call, landed, loop)
                     outcome = await landed
                 return await outcome if inspect.isawaitable(outcome) else outcome
         except asyncio.CancelledError:
@@ -336,59 +333,12 @@ def _too_late(tool: Tool, *, began: bool) -> str:
     )
 
 
-def bound(text: str, limit: int = MAX_CONTENT) -> str:
-    """Storable text of at most `limit` characters: head and tail, and what to do about the rest."""
-    text = clean(text)
-    if len(text) <= limit:
-        return text
-    note = (
-        f"\n\n[… cut: {len(text):,} characters in all, the middle is left out. Ask for less at "
-        "once: a range of lines, a narrower path, a more exact search. …]\n\n"
-    )
-    tail = (limit - len(note)) // 4
-    return text[: limit - len(note) - tail] + note + text[-tail:]
-
-
 def _fitting(result: ToolResult) -> ToolResult:
     if not isinstance(result, ToolResult):
         raise TypeError(f"a tool returned {type(result).__name__}, not ToolResult")
     return ToolResult(
-        ok=result.ok, content=bound(result.content), details=_bound_details(result.details)
+        ok=result.ok, content=bound(result.content), details=bound_details(result.details)
     )
-
-
-def _bound_details(details: dict[str, Any]) -> dict[str, Any]:
-    """Plain JSON of bounded size; of too much, the small entries stay."""
-    if _surely_fitting(details):
-        return dict(details)
-    try:
-        text = json.dumps(details, default=str, allow_nan=False)
-        plain: dict[str, Any] = clean_json(json.loads(text))
-    except (TypeError, ValueError, RecursionError):
-        return {"problem": "the details of this result are not JSON and were dropped"}
-    if len(text) <= MAX_DETAILS:
-        return plain
-    kept: dict[str, Any] = {"truncated": True, "size": len(text)}
-    room = MAX_DETAILS // 2
-    for key, value in plain.items():
-        size = len(json.dumps(value)) + len(key)
-        if size <= min(room, MAX_DETAILS // 16):
-            kept[key] = value
-            room -= size
-    return kept
-
-
-def _surely_fitting(details: dict[str, Any]) -> bool:
-    """A quick yes for a few numbers and short texts, as nearly all details are."""
-    texts = [*details, *[value for value in details.values() if type(value) is str]]
-    if not (_PLAIN.issuperset(map(type, details.values())) and set(map(type, details)) <= {str}):
-        return False
-    text = "".join(texts)
-    return 6 * len(text) + 40 * len(details) <= MAX_DETAILS and clean(text) == text
-
-
-_PLAIN = frozenset({str, int, bool, type(None)})
-"""Floats are not in it: some are no JSON."""
 
 
 def _explain(tool: Tool, error: Exception, root: Path) -> str:
@@ -399,34 +349,6 @@ def _explain(tool: Tool, error: Exception, root: Path) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{tool.name} failed: {error.strerror}."
     return f"{tool.name} failed unexpectedly ({type(error).__name__}). The details are in the log."
-
-
-def _in_thread(
-    call: Callable[[], T], landed: asyncio.Future[T], loop: asyncio.AbstractEventLoop
-) -> None:
-    """Tell the event loop what comes of a call. Two futures that follow each other, as asyncio
-    offers it, take five times as many calls."""
-    try:
-        land = partial(_land, landed, call())
-    except (StopIteration, SystemExit) as error:
-        # The one cannot pass through a future, the other would end the server.
-        told = RuntimeError(f"{type(error).__name__} in a tool")
-        told.__cause__ = error
-        land = partial(_crash, landed, told)
-    except BaseException as error:  # noqa: BLE001 - the boundary of the thread: nothing is lost
-        land = partial(_crash, landed, error)
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(land)
-
-
-def _land(landed: asyncio.Future[T], outcome: T) -> None:
-    if not landed.done():
-        landed.set_result(outcome)
-
-
-def _crash(landed: asyncio.Future[Any], error: BaseException) -> None:
-    if not landed.done():
-        landed.set_exception(error)
 
 
 def _validator(tool: Tool) -> Draft202012Validator:

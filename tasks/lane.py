@@ -19,6 +19,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from asgiref.sync import sync_to_async
 
+from agent.landing import land
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ class Lane(Executor):
         """For the event loop. Whoever stops waiting stops nothing: what was begun is done."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._put(partial(_answer, loop, answer, partial(copy_context().run, work)))
+        self._put(partial(land, partial(copy_context().run, work), answer, loop))
         return answer
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -113,33 +115,3 @@ def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
-
-
-def _answer(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], work: Callable[[], Any]
-) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the asker's
-        call: Callable[[], None] = partial(_refuse, answer, error)
-    else:
-        call = partial(_give, answer, result)
-    try:
-        loop.call_soon_threadsafe(call)
-    except RuntimeError:  # the loop is closed: nobody waits
-        return
-
-
-def _give(answer: asyncio.Future[Any], result: Any) -> None:
-    if not answer.done():
-        answer.set_result(result)
-
-
-def _refuse(answer: asyncio.Future[Any], error: BaseException) -> None:
-    if answer.done():
-        return
-    if isinstance(error, StopIteration):  # no future takes it, and its asker would wait for ever
-        told = RuntimeError("A job raised StopIteration.")
-        told.__cause__ = error
-        error = told
-    answer.set_exception(error)

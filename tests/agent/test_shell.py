@@ -23,13 +23,14 @@ from agent import syscalls
 from agent.children import environment
 from agent.errors import TargetChanged, ToolFailed
 from agent.events import ApprovalRequired, ToolCallFinished, ToolCallStarted, ToolProgress
+from agent.fitting import MAX_DETAILS
 from agent.judging import Judge
 from agent.manifest import CLOCK_STEP, changes, take
 from agent.policy import Policy, Rule
 from agent.processes import use_of
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.sandbox import TMP_BYTES, Sandbox, bubblewrap
-from agent.toolbox import MAX_DETAILS, Toolbox, ToolContext, ToolResult
+from agent.toolbox import Toolbox, ToolContext, ToolResult
 from agent.tools import builtin_tools
 from agent.tools.output import HEAD_BYTES, TAIL_BYTES, Output, readable
 from agent.tools.shell import Shell

@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.fitting import MAX_CONTENT, MAX_DETAILS, bound
 from agent.toolbox import (
-    MAX_CONTENT,
-    MAX_DETAILS,
     Preview,
     Tool,
     Toolbox,
     ToolContext,
     ToolResult,
-    bound,
 )
 from agent.workspace import Workspace
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from agent.fitting import MAX_CONTENT
 from agent.policy import Policy, Subject
-from agent.toolbox import MAX_CONTENT, Toolbox, ToolContext, ToolResult
+from agent.toolbox import Toolbox, ToolContext, ToolResult
 from agent.tools import builtin_tools
 from agent.tools import search as search_module
 from agent.tools.files import PAGE
@@ -77,13 +78,14 @@ def test_the_list_of_tools_is_closed_and_every_effect_has_a_preview():
         "search_files",
         "write_file",
         "edit_file",
+        "memory_write",
         "ask_user",
     ]
     for tool in tools:
         asked = (
             Policy().decide(Subject(tool=tool.name, capability=tool.capability)).decision == "ask"
         )
-        assert asked == (tool.preview is not None) == (tool.risk == "medium")
+        assert asked == (tool.preview is not None) == (tool.risk != "low")
         assert tool.parameters["additionalProperties"] is False
 
 

@@ -173,7 +173,7 @@ def test_workspaces_are_listed_with_ones_role(house: House, name: str, role: str
     client = Client(headers=bearer(getattr(house, name)))
 
     assert client.get("/api/workspaces").json()["items"] == [
-        {"id": str(house.workspace.id), "name": "desk", "role": role}
+        {"id": str(house.workspace.id), "name": "desk", "role": role, "mcp_servers": []}
     ]
 
 

@@ -84,7 +84,8 @@ async def stub() -> AsyncIterator[StubServer]:
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     house = make_house(tmp_path / "desk")
     tools = Toolbox([*builtin_tools(), WEATHER])
-    monkeypatch.setattr(wiring, "toolbox", lambda: tools)  # the product has no tool for weather
+    # The product has no tool for weather.
+    monkeypatch.setattr(wiring, "toolbox", lambda workspace: tools)
     return house
 
 
