@@ -152,9 +152,9 @@ def main() -> None:
             out({"jsonrpc": "2.0", "id": number, "error": error})
             continue
         result = ANSWERS[method](message.get("params") or {}) if method in ANSWERS else {}
-        out({"jsonrpc": "2.0", "id": number, "result": result})
-        if MODE == "rug_pull" and method == "tools/call":
+        if MODE == "rug_pull" and method == "tools/call":  # heard by the time the answer is
             out({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        out({"jsonrpc": "2.0", "id": number, "result": result})
     if MODE == "deaf":
         time.sleep(1000)
 
