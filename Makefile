@@ -10,8 +10,8 @@ STAMP := $(VENV)/.installed-$(shell cksum $(LOCK) | cut -d' ' -f1)
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST_ARGS ?=
-# Two at a time, each file in one process: most of them wait for servers, clocks and browsers.
-WORKERS ?= 2
+# Three at a time, each file in one process: most of them wait for servers, clocks and browsers.
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # A small open model and a server for it, in an environment of their own: nothing of ours needs them.

@@ -153,7 +153,7 @@ def test_search_finds_goals(window: Watched) -> None:
     expect(page.locator("#groups .sess")).to_have_count(1)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_nothing(window: Watched, theme: str) -> None:
     window.context.add_cookies([{"name": "theme", "value": theme, "url": window.site.url}])
     found = {}
