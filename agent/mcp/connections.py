@@ -130,7 +130,7 @@ class Connections:
         self._check(offer, connected.found.get(offer.tool.name))
         try:
             result = await connected.link.call(offer.tool.name, arguments, progress)
-        except BaseException as error:
+        except BaseException as error:  # cancelled, too: what was asked of it is under way
             _log(server, error)
             if not isinstance(error, ToolFailed) or isinstance(error, Broken):
                 self._drop(server, connected)  # cut off: what it does now has an end, too
@@ -179,7 +179,7 @@ class Connections:
         try:
             await link.open()
             found = await self._listed(server, link)
-        except BaseException as error:
+        except BaseException as error:  # cancelled, too: a program that nobody owns would stay
             _log(server, error)
             link.kill()
             self._gone.append(link)

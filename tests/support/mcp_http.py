@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -85,10 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**named, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client has had enough
             self.wfile.write(body)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it has had enough
 
     def log_message(self, format: str, *args: object) -> None:
         pass
