@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -11,11 +11,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
-from tasks import access, schedules
+from tasks import schedules
 from tasks.admin import words
 from tasks.admin.base import badge
 from tasks.admin.editing import AuditedAdmin
 from tasks.admin.tasks import STATES
+from tasks.admin.unattended import UnattendedForm
 from tasks.errors import Invalid, ServiceError
 from tasks.models import Schedule, ScheduleTick
 from tasks.writer import WriterUnavailable
@@ -23,21 +24,8 @@ from tasks.writer import WriterUnavailable
 TICKS = 50
 """Past due times on a schedule's page."""
 
-if TYPE_CHECKING:
-    ScheduleModelForm = forms.ModelForm[Schedule]
-else:
-    ScheduleModelForm = forms.ModelForm
 
-
-class ScheduleForm(ScheduleModelForm):
-    mode = forms.ChoiceField(
-        required=False,
-        choices=[
-            ("", "as the server says"),
-            *((mode, mode) for mode in ("ask", "deny", "read_only")),
-        ],
-        help_text="Stricter than the server's mode for unattended tasks, never looser.",
-    )
+class ScheduleForm(UnattendedForm):
     time_zone = forms.CharField(
         max_length=64, required=False, initial="UTC", help_text="e.g. UTC or Europe/Berlin"
     )
@@ -49,25 +37,14 @@ class ScheduleForm(ScheduleModelForm):
     )
 
     def clean(self) -> dict[str, Any]:
-        values = super().clean() or {}
+        values = super().clean()
         try:
             line = schedules.parse(values.get("cron", ""), values.get("time_zone", ""))
         except Invalid as invalid:
             self.add_error("time_zone" if invalid.code == "time_zone" else "cron", invalid.message)
         else:
             values["cron"] = line.line
-        self._check_place(values)
         return values
-
-    def _check_place(self, values: dict[str, Any]) -> None:
-        owner, workspace = values.get("owner"), values.get("workspace")
-        if not owner or not workspace:
-            return
-        if not owner.is_active:
-            self.add_error("owner", "This user is not active.")
-        usable = access.visible_workspaces(access.principal_of(owner), access.WRITERS)
-        if not usable.filter(pk=workspace.pk).exists():
-            self.add_error("workspace", f"{owner} may not work in this workspace.")
 
 
 @admin.register(Schedule)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from django import forms
 from django.contrib import admin, messages
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -12,46 +11,23 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
-from tasks import access, webhooks
+from tasks import webhooks
 from tasks.admin import words
 from tasks.admin.base import badge, by
 from tasks.admin.editing import AuditedAdmin
 from tasks.admin.tasks import STATES
+from tasks.admin.unattended import UnattendedForm
 from tasks.conf import conf
-from tasks.models import MODES, Webhook, WebhookDelivery
+from tasks.models import Webhook, WebhookDelivery
 
 SHOWN = 50
 """Past deliveries on a webhook's page."""
-
-if TYPE_CHECKING:
-    WebhookModelForm = forms.ModelForm[Webhook]
-else:
-    WebhookModelForm = forms.ModelForm
-
-
-class WebhookForm(WebhookModelForm):
-    mode = forms.ChoiceField(
-        required=False,
-        choices=[("", "as the server says"), *MODES],
-        help_text="Stricter than the server's mode for unattended tasks, never looser.",
-    )
-
-    def clean(self) -> dict[str, Any]:
-        values = super().clean() or {}
-        owner, workspace = values.get("owner"), values.get("workspace")
-        if owner and not owner.is_active:
-            self.add_error("owner", "This user is not active.")
-        if owner and workspace:
-            usable = access.visible_workspaces(access.principal_of(owner), access.WRITERS)
-            if not usable.filter(pk=workspace.pk).exists():
-                self.add_error("workspace", f"{owner} may not work in this workspace.")
-        return values
 
 
 @admin.register(Webhook)
 class WebhookAdmin(AuditedAdmin):
     kind = "webhook"
-    form = WebhookForm
+    form = UnattendedForm
     change_form_template = "admin/tasks/webhook/change_form.html"
     list_display = ["called", "owner", "workspace", "state", "last_delivery"]
     list_filter = ["enabled", "workspace"]
