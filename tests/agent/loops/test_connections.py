@@ -42,6 +42,7 @@ class Server:
         self._scenes = scenes
         self._tls = tls
         self._change = asyncio.Condition()
+        self._writers: set[asyncio.StreamWriter] = set()
         self.asked = self.opened = self.closed = 0
 
     async def __aenter__(self) -> Server:
@@ -52,10 +53,13 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for writer in self._writers:
+            writer.close()  # since Python 3.12 the server waits for what a test left open
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.opened += 1
+        self._writers.add(writer)
         try:
             while await reader.readuntil(b"\r\n\r\n"):
                 self.asked += 1
@@ -65,6 +69,7 @@ class Server:
                 self.closed += 1
                 self._change.notify_all()
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     async def until_closed(self, connections: int) -> None:
