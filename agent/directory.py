@@ -20,6 +20,7 @@ from itertools import islice
 from agent.beneath import Step
 from agent.errors import TargetChanged
 from agent.paths import TEMPORARY, refused
+from agent.renaming import name_new
 
 ABSENT = "absent"
 """The digest of a file that is not there."""
@@ -129,7 +130,8 @@ def enterable(entry: Entry, skip: Collection[str]) -> bool:
 
 
 def left_behind(found: os.stat_result, before: float) -> bool:
-    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
+    """A second name loses nothing: it may be the one that the file was just given."""
+    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     return ours and found.st_mtime < before
 
 
@@ -167,7 +169,11 @@ def writable(directory: int, step: Step) -> os.stat_result | None:
 
 def compare(expected: str | None, actual: str) -> None:
     if expected is not None and actual != expected:
-        raise TargetChanged("The file is not the one that was approved: it changed since then.")
+        raise changed()
+
+
+def changed() -> TargetChanged:
+    return TargetChanged("The file is not the one that was approved: it changed since then.")
 
 
 def replace_file(
@@ -189,8 +195,18 @@ def replace_file(
         writable(directory, step)
         if expected is not None:
             compare(expected, digest_at(directory, step.name))
-        os.rename(temporary, step.name, src_dir_fd=directory, dst_dir_fd=directory)
+        _rename(directory, temporary, step.name, new=expected == ABSENT)
     finally:
         with suppress(FileNotFoundError):  # it is gone when it was renamed
             os.unlink(temporary, dir_fd=directory)
     os.fsync(directory)
+
+
+def _rename(directory: int, temporary: str, name: str, *, new: bool) -> None:
+    if not new:
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    try:
+        name_new(directory, temporary, name)
+    except FileExistsError as error:  # somebody made it since the last look
+        raise changed() from error

@@ -204,8 +204,9 @@ class Workspace:
         """Replace or create a file and the directories above it; None: it keeps its permissions.
 
         `expected` is the digest that was approved: with another file there, TargetChanged.
-        `forbidden` names top directories that are not for this tool. The last look at the target
-        and the rename are two system calls: a writer who fits between them loses his version.
+        `forbidden` names top directories that are not for this tool. Where nothing is expected, of
+        many who write at once one creates the file. Otherwise the last look at the target and the
+        rename are two system calls: a writer who fits between them loses his version.
         """
         if len(data) > MAX_WRITE_BYTES:
             raise refused(f"more than {MAX_WRITE_BYTES:,} bytes for one file")

@@ -23,7 +23,7 @@ import msgspec
 
 from agent.errors import PathRefused, TargetChanged
 from agent.paths import normal, refused
-from agent.workspace import ABSENT, Page, Place
+from agent.workspace import ABSENT, Page, Place, Target
 from agent.workspace import Workspace as Guard
 from tasks import audit
 from tasks.downloads import Download
@@ -84,9 +84,8 @@ def write(workspace: Workspace, path: str, data: bytes, overwrite: str | None, b
     guard = _guard(workspace)
     with _in_words(path):
         target = guard.target(path)
-        found = {"sha256": target.digest, "size": target.size}
         if overwrite is None and target.digest != ABSENT:
-            raise Conflict("exists", "There is a file with this name already.", found)
+            raise _exists(target)
         if target.digest != (overwrite or ABSENT):
             raise _changed()
         written = Written(
@@ -96,12 +95,22 @@ def write(workspace: Workspace, path: str, data: bytes, overwrite: str | None, b
             replaced=overwrite is not None,
         )
         after = {"path": written.path, "size": written.size, "sha256": written.sha256}
-        before = {"path": target.path, **found} if written.replaced else {}
+        before = _seen(target) if written.replaced else {}
         action = "file.replaced" if written.replaced else "file.uploaded"
         with _noted(workspace, action, by, before, after):
-            # The place that was looked at, and no link that it became since.
-            guard.unlinked().write_atomic(target.path, data, expected=target.digest)
+            _replace(guard.unlinked(), target, data)
     return written
+
+
+def _replace(guard: Guard, target: Target, data: bytes) -> None:
+    """At the place that was looked at, and at no link that it became since."""
+    try:
+        guard.write_atomic(target.path, data, expected=target.digest)
+    except TargetChanged:
+        now = guard.target(target.path)
+        if target.digest == ABSENT != now.digest:  # somebody else created it first
+            raise _exists(now) from None
+        raise
 
 
 def delete(workspace: Workspace, path: str, sha256: str, by: str) -> None:
@@ -113,8 +122,7 @@ def delete(workspace: Workspace, path: str, sha256: str, by: str) -> None:
             raise NotFound(WHAT)
         if target.digest != sha256:
             raise _changed()
-        before = {"path": target.path, "size": target.size, "sha256": target.digest}
-        with _noted(workspace, "file.deleted", by, before, {}):
+        with _noted(workspace, "file.deleted", by, _seen(target), {}):
             guard.unlinked().remove(target.path, expected=sha256)
 
 
@@ -151,6 +159,15 @@ def _place(cursor: str) -> Place:
 
 def _guard(workspace: Workspace) -> Guard:
     return Guard(Path(workspace.root))
+
+
+def _seen(target: Target) -> dict[str, Any]:
+    return {"path": target.path, "size": target.size, "sha256": target.digest}
+
+
+def _exists(found: Target) -> Conflict:
+    details = {"sha256": found.digest, "size": found.size}
+    return Conflict("exists", "There is a file with this name already.", details)
 
 
 def _changed() -> Conflict:

@@ -219,24 +219,25 @@ def test_what_later_runs_read_as_instructions_is_always_asked_about(path: str, a
 
 def test_a_sweep_removes_old_half_written_files_of_ours_and_nothing_else(jail: Workspace) -> None:
     ours = [jail.root / place / f".pilothouse-{'a' * 16}.tmp" for place in (".", "sub/dir")]
+    ours.append(jail.root / f".pilothouse-{'d' * 16}.tmp")  # it had been given its name already
     kept = {
         "young": jail.root / f".pilothouse-{'b' * 16}.tmp",
         "a person's": jail.root / ".pilothouse-notes.tmp",
         "longer": jail.root / f".pilothouse-{'c' * 17}.tmp",
-        "linked": jail.root / f".pilothouse-{'d' * 16}.tmp",
         "outside": jail.root.parent / "ws.outside" / f".pilothouse-{'e' * 16}.tmp",
     }
     for file in (*ours, *kept.values()):
         file.write_text("half")
         os.utime(file, (100, 100))
     os.utime(kept["young"], (5000, 5000))
-    os.link(kept["linked"], jail.root / "second name")
+    os.link(ours[-1], jail.root / "its name")
     (jail.root / f".pilothouse-{'f' * 16}.tmp").symlink_to("a.txt")
     (jail.root / f".pilothouse-{'0' * 16}.tmp").mkdir()
     assert jail.sweep(before=1000) == len(ours)
     assert not any(file.exists() for file in ours)
     assert all(file.exists() for file in kept.values())
     assert read(jail, "a.txt") == b"AAA\n"
+    assert read(jail, "its name") == b"half"
     assert jail.sweep(before=1000) == 0
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db import connections
 from django.test import Client
 
 from agent.beneath import best_opener
@@ -245,6 +247,30 @@ def test_what_is_there_is_replaced_only_as_it_was_seen(desk: Desk) -> None:
     assert details["after"]["sha256"] == sha256(b"new")
 
 
+def test_of_many_uploads_of_one_new_name_one_is_there_and_the_others_hear_it(
+    house: House, desk: Desk
+) -> None:
+    token = bearer(house.bob)
+
+    def upload(data: bytes) -> Any:
+        try:
+            return Desk(house, Client(headers=token)).put("new/a.txt", data)
+        finally:
+            connections.close_all()  # this thread's
+
+    sent = [bytes([letter]) * 100 for letter in b"abcdefghijkl"]
+    with ThreadPoolExecutor(len(sent)) as pool:
+        responses = list(pool.map(upload, sent))
+
+    (made,) = [place for place, each in enumerate(responses) if each.status_code == 201]
+    assert (desk.root / "new/a.txt").read_bytes() == sent[made]
+    others = [each for place, each in enumerate(responses) if place != made]
+    assert {error(each) for each in others} == {(409, "exists")}
+    there = {"sha256": sha256(sent[made]), "size": 100}
+    assert all(each.json()["error"]["details"] == there for each in others)
+    assert audit.verify().problem == ""
+
+
 def test_a_file_is_deleted_only_as_it_was_seen(desk: Desk) -> None:
     (desk.root / "a.txt").write_bytes(b"old")
     assert error(desk.delete("a.txt", sha256(b"other"))) == (409, "changed")
@@ -267,8 +293,10 @@ def test_a_change_that_fails_behind_its_entry_is_said(
 
     original = audit.note
     monkeypatch.setattr(audit, "note", somebody_writes_first)  # the moment that a race needs
-    assert error(desk.put("a.txt", b"mine")) == (409, "changed")
+    response = desk.put("a.txt", b"mine")
 
+    assert error(response) == (409, "exists")
+    assert response.json()["error"]["details"] == {"sha256": sha256(b"theirs"), "size": 6}
     assert (desk.root / "a.txt").read_bytes() == b"theirs"
     assert [action for _, action, _ in said()] == ["file.uploaded", "file.unchanged"]
 
