@@ -1,5 +1,9 @@
 """Effects whose files nobody can name before: one at a time in a workspace, with a look before and
-after, so that what they changed is told and can be taken back, also where they were cut off."""
+after, so that what they changed is told and can be taken back, also where they were cut off.
+
+The next one waits until nothing of this one is under way any more, its looks in threads included,
+however often whoever waits for it is cancelled.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +32,29 @@ async def watched(context: ToolContext, effect: Callable[[], Awaitable[T]]) -> t
     where another one does not end."""
     look = partial(manifest.take, context.workspace, UNENTERED)
     async with alone(context.workspace.root, WAIT_SECONDS), _spooled(context) as spool:
-        before = await asyncio.to_thread(look, spool=spool)
+        before = await _to_its_end(partial(look, spool=spool))
         async with _noted(context, before, spool):
             outcome = await effect()
-            after = await asyncio.to_thread(look, before)
-            report = await asyncio.to_thread(Report, before, after, spool)
+            after = await _to_its_end(partial(look, before))
+            report = await _to_its_end(partial(Report, before, after, spool))
         if context.shelf is not None:
-            await asyncio.to_thread(unfinished.end, context.shelf, context.call_id, report)
+            await _to_its_end(partial(unfinished.end, context.shelf, context.call_id, report))
         return outcome, report
+
+
+async def _to_its_end(work: Callable[[], T]) -> T:
+    """In a thread, which nobody can cancel: who is cancelled meanwhile hears it afterwards."""
+    working = asyncio.create_task(asyncio.to_thread(work))
+    cancelled: asyncio.CancelledError | None = None
+    while not working.done():
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return working.result()
+    working.exception()  # nobody asks for its outcome any more
+    raise cancelled
 
 
 @asynccontextmanager
@@ -46,7 +65,7 @@ async def _spooled(context: ToolContext) -> AsyncIterator[Spool | None]:
         yield spool
     finally:
         if spool is not None:
-            await asyncio.to_thread(spool.close)
+            await _to_its_end(spool.close)
 
 
 @asynccontextmanager
@@ -58,12 +77,11 @@ async def _noted(
     if spool is None:
         yield
         return
-    await asyncio.to_thread(unfinished.begin, context.call_id, before, spool)
     whole = False
     try:
+        await _to_its_end(partial(unfinished.begin, context.call_id, before, spool))
         yield
         whole = True
     finally:
         if not whole:
-            looking = asyncio.to_thread(unfinished.settle, context.workspace, spool.shelf)
-            await asyncio.wait({asyncio.create_task(looking)})
+            await _to_its_end(partial(unfinished.settle, context.workspace, spool.shelf))
