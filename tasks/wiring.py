@@ -23,6 +23,7 @@ from django.utils import timezone
 from agent.asking import Retries
 from agent.budget import Limits
 from agent.judging import Judge
+from agent.mcp.backoff import Backoff
 from agent.mcp.connections import Connections, Launcher
 from agent.mcp.declared import Server
 from agent.mcp.definitions import Definition, Offer
@@ -148,7 +149,9 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
             claim=rules.claim,
             always_asked=quorum.demanded,
             shelf=keeping.shelf_of(task.pk),
-            connections=_connections(Path(row.root)) if settings.mcp_servers else None,
+            connections=(
+                _connections(Path(row.root), _backoff()) if settings.mcp_servers else None
+            ),
         ),
         limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,
@@ -198,8 +201,14 @@ def _ours(settings: Conf) -> tuple[Path, ...]:
     return (PROJECT, settings.var_dir, settings.workspaces_dir)
 
 
-def _connections(root: Path) -> Connections:
-    return Connections(Launcher(root=root, hidden=_ours(conf())), servers.noticed)
+def _connections(root: Path, backoff: Backoff | None = None) -> Connections:
+    return Connections(Launcher(root=root, hidden=_ours(conf())), servers.noticed, backoff)
+
+
+@cache
+def _backoff() -> Backoff:
+    """One for the process: a server that fails is left alone by all runs of a workspace."""
+    return Backoff()
 
 
 async def look(server: Server) -> Mapping[str, Definition]:

@@ -3,7 +3,8 @@
 1. A server's tools are listed when it is connected, and again when it says that they changed. A
    tool that is not what a person accepted is refused, and whoever wants to know is told.
 2. A server that crashes, hangs or babbles costs its call and nothing else: its connection is
-   closed, and the next call begins a new one. What does not even begin three times is left alone.
+   closed, and the next call begins a new one: at first at once, then after longer and longer
+   pauses. What does not even begin three times is left alone for the rest of the run.
 3. A call that is cut off takes its server with it: what it was doing has an end.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.children import Wrapped, environment, tied
 from agent.errors import ToolFailed
+from agent.mcp.backoff import Backoff
 from agent.mcp.declared import Server
 from agent.mcp.definitions import Definition, Offer, definitions
 from agent.mcp.results import Answer, Broken, answer_of
@@ -69,8 +72,10 @@ class Launcher:
         """Its command line; stay in the block while it runs. Raises ToolFailed."""
         boxed = self.boxed(server)
         command = (self._found(server, boxed), *server.command[1:])
+        bash = [self._bash(boxed), "--noprofile", "--norc", "-c"]
+        script = server.bounds.script(boxed=boxed) + 'exec "$@"'
         if not boxed:
-            return tied([self._bash(), "--noprofile", "--norc", "-c"], 'exec "$@"', *command)
+            return tied(bash, script, *command)
         box = Sandbox(
             program=self.sandbox() or "",
             root=self.root,
@@ -80,7 +85,7 @@ class Launcher:
             network=server.network,
             lasting=True,
         )
-        return box.command(command, self._inside(server))
+        return box.command([*bash, script, "bash", *command], self._inside(server))
 
     def environment(self, server: Server) -> dict[str, str]:
         """Of the program that we start; in a sandbox the server gets its own inside it."""
@@ -98,8 +103,8 @@ class Launcher:
             )
         return found
 
-    def _bash(self) -> str:
-        found = which("bash")
+    def _bash(self, boxed: bool) -> str:
+        found = which("bash", path=ON_PATH if boxed else None)
         if found is None:
             raise ToolFailed("MCP servers cannot be run: there is no bash on this server.")
         return found
@@ -114,9 +119,13 @@ class _Connected:
 class Connections:
     """Of one run, on its event loop. Close them; unused they hold nothing."""
 
-    def __init__(self, launcher: Launcher, noticed: Noticed = _nobody) -> None:
+    def __init__(
+        self, launcher: Launcher, noticed: Noticed = _nobody, backoff: Backoff | None = None
+    ) -> None:
+        """`backoff` is shared with other runs; without it every run begins anew."""
         self.launcher = launcher
         self._noticed = noticed
+        self._backoff = backoff or Backoff()
         self._open: dict[str, _Connected] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._failures: dict[str, int] = {}
@@ -132,10 +141,13 @@ class Connections:
             result = await connected.link.call(offer.tool.name, arguments, progress)
         except BaseException as error:  # cancelled, too: what was asked of it is under way
             _log(server, error)
+            if isinstance(error, Broken):
+                self._failed(server, connected)
             if not isinstance(error, ToolFailed) or isinstance(error, Broken):
                 self._drop(server, connected)  # cut off: what it does now has an end, too
                 await connected.link.gone()
             raise
+        self._backoff.worked(self._key(server))
         return await asyncio.to_thread(answer_of, result, server.scrub)  # it may be megabytes
 
     async def look(self, server: Server) -> Mapping[str, Definition]:
@@ -154,6 +166,7 @@ class Connections:
         async with self._opening.setdefault(server.name, asyncio.Lock()):
             connected = self._open.get(server.name)
             if connected is not None and not connected.link.alive:
+                self._failed(server, connected)
                 self._drop(server, connected)
                 connected = None
             if connected is None:
@@ -167,6 +180,13 @@ class Connections:
             raise ToolFailed(
                 f"The MCP server {server.name} did not begin {MAX_FAILURES} times and is not tried "
                 "again in this run. Go on without it, and tell the person."
+            )
+        pause = math.ceil(self._backoff.pause(self._key(server)))
+        if pause > 0:
+            raise ToolFailed(
+                f"The MCP server {server.name} failed {self._backoff.failures(self._key(server))} "
+                f"times in a row and is not started again for {pause} seconds. Go on without it, or "
+                "try it later, and tell the person."
             )
         self._failures[server.name] = self._failures.get(server.name, 0) + 1
         link_class, program = await asyncio.to_thread(self._prepared, server)
@@ -183,6 +203,8 @@ class Connections:
             _log(server, error)
             link.kill()
             self._gone.append(link)
+            if isinstance(error, Broken):
+                self._backoff.failed(self._key(server))
             raise
         self._failures[server.name] = 0
         return _Connected(link=link, found=found)
@@ -211,6 +233,15 @@ class Connections:
                 " so it is not used until a person has looked at it. Go on without it, and tell the"
                 " person."
             )
+
+    def _key(self, server: Server) -> tuple[str, Path]:
+        """Whose failures count together: what breaks in one workspace may work in another."""
+        return server.name, self.launcher.root
+
+    def _failed(self, server: Server, connected: _Connected) -> None:
+        """Once for a connection, however many calls it breaks."""
+        if self._open.get(server.name) is connected:
+            self._backoff.failed(self._key(server))
 
     def _drop(self, server: Server, connected: _Connected) -> None:
         connected.link.kill()

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from agent.bounds import MEMORY, Bounds
 from agent.errors import ToolFailed
 from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, CAPABILITY
 from agent.scrub import Scrubber
@@ -25,6 +26,8 @@ MAX_TOOL = 200
 """Characters of a tool's name as its server calls it."""
 MIN_SECONDS = 0.1
 MAX_SECONDS = 3600
+MIN_MEMORY_MB = 16
+MAX_MEMORY_MB = 1024 * 1024
 RISKS = ("low", "medium", "high")
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,23}")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
@@ -33,6 +36,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+")
 _REFERENCE = re.compile(r"(?P<scheme>[A-Za-z]+ )?env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 _OURS = frozenset({"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "EMAIL_URL"})
 _PREFIX = "PILOTHOUSE_"
+_MB = 1024 * 1024
 _ITS_OWN = frozenset({"accept", "content-length", "content-type", "host", "transfer-encoding"})
 
 
@@ -73,6 +77,7 @@ class Server:
     network: bool = False
     reads: tuple[Path, ...] = ()
     """Directories that it sees in the sandbox, beside the system and the workspace."""
+    bounds: Bounds = field(default_factory=Bounds)
     location: Location | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     private: bool = False
@@ -114,6 +119,7 @@ class _ServerEntry(msgspec.Struct, forbid_unknown_fields=True):
     sandbox: bool = True
     network: bool = False
     reads: list[str] = []
+    memory_mb: int = MEMORY // _MB
     url: str = ""
     headers: dict[str, str] = {}
     private: bool = False
@@ -229,18 +235,24 @@ class _Reader:
         for name in entry.env:
             if not _VARIABLE.fullmatch(name):
                 self._refuse(f"env: {name!r} is not the name of a variable")
+        if not MIN_MEMORY_MB <= entry.memory_mb <= MAX_MEMORY_MB:
+            self._refuse(f"memory_mb: write a number of {MIN_MEMORY_MB} to {MAX_MEMORY_MB:,}")
         return {
             "command": (entry.command, *entry.args),
             "env": {name: self._value("env", name, text) for name, text in entry.env.items()},
             "sandbox": entry.sandbox,
             "network": entry.network,
             "reads": tuple(map(self._directory, entry.reads)),
+            "bounds": Bounds(memory=entry.memory_mb * _MB),
         }
 
     def _address(self) -> dict[str, Any]:
         entry = self._entry
-        if entry.args or entry.env or entry.reads or entry.network or not entry.sandbox:
-            self._refuse("args, env, sandbox, network and reads belong to a server with a command")
+        of_programs = ("args", "env", "sandbox", "network", "reads", "memory_mb")
+        plain = _ServerEntry(tools={})
+        if any(getattr(entry, name) != getattr(plain, name) for name in of_programs):
+            *names, last = of_programs
+            self._refuse(f"{', '.join(names)} and {last} belong to a server with a command")
         try:
             location = locate(entry.url)
         except ToolFailed as refusal:

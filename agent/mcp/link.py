@@ -63,7 +63,7 @@ class Link:
         self._cwd = cwd
         self._env = env
         self._sieve = Sieve()
-        self._pipes = Pipes(self._sieve)
+        self._pipes = Pipes(self._sieve, server.bounds)
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner: asyncio.Task[None] | None = None

@@ -2,7 +2,8 @@
 
 The SDK's own one inherits a part of our environment, reads lines of any length and cannot put its
 program into a sandbox. Here the program has the environment of `agent.children`, lines have a
-limit, stderr is read whatever comes, and when the block is left the whole group is dead.
+limit, stderr is read whatever comes, what it uses has bounds, and when the block is left the whole
+group is dead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from agent.bounds import Bounds
 from agent.children import Wrapped, kill_group
 from agent.mcp.sieve import Sieve, TooMuch
 
@@ -31,6 +33,8 @@ KEPT_ERRORS = 2048
 """Bytes of stderr: the end of it."""
 ERRORS_PAUSE_BYTES = 1024 * 1024
 ERRORS_PAUSE_SECONDS = 0.05
+LOOK_SECONDS = 1.0
+"""Between two looks at what it uses: a look costs a millisecond or two, as long as a run lasts."""
 GOODBYE_SECONDS = 0.3
 """After its input is closed, before it is killed."""
 DEATH_SECONDS = 2.0
@@ -51,12 +55,13 @@ class _Head(msgspec.Struct):
 class Pipes:
     """One program and what is between us."""
 
-    def __init__(self, sieve: Sieve) -> None:
+    def __init__(self, sieve: Sieve, bounds: Bounds) -> None:
         self.trouble = ""
         """Why nothing comes any more, as a half sentence; empty while it does."""
         self.errors = bytearray()
         """The end of its stderr."""
         self._sieve = sieve
+        self._bounds = bounds
         self._process: Process | None = None
 
     def kill(self) -> None:
@@ -78,6 +83,7 @@ class Pipes:
                 asyncio.create_task(self._read(process, to_session)),
                 asyncio.create_task(self._write(process, from_session, to_session)),
                 asyncio.create_task(self._read_errors(process)),
+                asyncio.create_task(self._hold(process)),
             ]
             try:
                 yield from_program, to_program
@@ -108,6 +114,16 @@ class Pipes:
                 transport.close()  # else wait() waits for whoever else has the pipes
                 await process.wait()
                 self._process = None  # its number may be somebody else's from now on
+
+    async def _hold(self, process: Process) -> None:
+        """Within its bounds, or not at all."""
+        while process.returncode is None:
+            broken = await asyncio.to_thread(self._bounds.broken_by, process.pid)
+            if broken and process.returncode is None:
+                self.trouble = self.trouble or broken
+                self.kill()
+                return
+            await asyncio.sleep(LOOK_SECONDS)
 
     # ── what it says ──────────────────────────────────────────────────────────────────────────
 

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent.bounds import MAX_PROCESSES, MEMORY, Bounds
 from agent.children import Child, Wrapped, environment, running, tied
 from agent.command_line import segments
 from agent.errors import TargetChanged, ToolFailed
 from agent.launchers import UNKNOWN
-from agent.processes import use_of
 from agent.sandbox import INSIDE, READ_ONLY, Sandbox, bubblewrap
 from agent.text import cut
 from agent.toolbox import NOT_A_DIFF, Preview, Reach, Tool, ToolContext, ToolResult
@@ -31,18 +31,12 @@ from agent.tools.output import Output
 from agent.tools.watched import WAIT_SECONDS, watched
 from agent.workspace import Workspace
 
-MAX_PROCESSES = 256
-MAX_WRITE_BYTES = 2 * 1024 * 1024 * 1024
-"""Of one file."""
 LOOK_SECONDS = 0.2
 PROGRESS_SECONDS = 0.1
 SPARE_SECONDS = WAIT_SECONDS + 60
 """Beside the command's own time."""
 
-_RUN = """
-for limit in {limits}; do ulimit -"${{limit%=*}}" "${{limit#*=}}" 2>/dev/null; done
-exec "$BASH" --noprofile --norc -c "$1"
-"""
+_RUN = 'exec "$BASH" --noprofile --norc -c "$1"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +44,7 @@ class Shell:
     """How commands are run here."""
 
     seconds: float = 60
-    memory: int = 2048 * 1024 * 1024
+    memory: int = MEMORY
     unsandboxed: bool = False
     """Where there is no sandbox, run without."""
     hidden: Sequence[Path] = ()
@@ -70,6 +64,10 @@ class Shell:
             reach=_reach,
             timeout=self.seconds + SPARE_SECONDS,
         )
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(memory=self.memory, seconds=self.seconds)
 
     def program(self) -> str | None:
         """The sandbox's program; None to run without. Raises ToolFailed."""
@@ -203,12 +201,9 @@ async def _within_bounds(child: Child, shell: Shell) -> _Outcome:
             done, _ = await asyncio.wait({waiting}, timeout=LOOK_SECONDS)
             if done:
                 return _Outcome(status=waiting.result())
-            use = await asyncio.to_thread(use_of, child.pid)
-            if use.processes > MAX_PROCESSES:
-                return _Outcome(status=None, stopped=f"it had more than {MAX_PROCESSES} processes")
-            if use.memory > shell.memory:
-                allowed = f"{shell.memory // 1024**2:,} MB"
-                return _Outcome(status=None, stopped=f"it used more than {allowed} of memory")
+            broken = await asyncio.to_thread(shell.bounds.broken_by, child.pid)
+            if broken:
+                return _Outcome(status=None, stopped=broken)
     finally:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -231,15 +226,7 @@ def _watched(output: Output, context: ToolContext) -> Callable[[bytes], None]:
 
 @contextmanager
 def _wrapped(shell: Shell, program: str | None, command: str, root: Path) -> Iterator[Wrapped]:
-    limits = {
-        "c": 0,
-        "d": shell.memory // 1024,
-        "f": MAX_WRITE_BYTES // 1024,
-        "t": int(shell.seconds) + 1,
-    }
-    if program:
-        limits["u"] = MAX_PROCESSES  # outside it would count whatever else the server's user runs
-    script = _RUN.format(limits=" ".join(f"{name}={value}" for name, value in limits.items()))
+    script = shell.bounds.script(boxed=program is not None) + _RUN
     bash = ["bash" if program else _bash(), "--noprofile", "--norc", "-c"]
     around: AbstractContextManager[Wrapped]
     if program:

@@ -81,6 +81,8 @@ def test_a_server_is_declared_with_its_tools() -> None:
         ),
         ({"notes": {**PROGRAM, "reads": ["relative"]}}, "write absolute paths"),
         ({"notes": {**PROGRAM, "seconds": 0}}, "seconds: write a number"),
+        ({"notes": {**PROGRAM, "memory_mb": 1}}, "memory_mb: write a number of 16 to 1,048,576"),
+        ({"far": {**ADDRESS, "memory_mb": 64}}, "memory_mb belong to a server with a command"),
         ({"notes": {**PROGRAM, "headers": {"A": "b"}}}, "belong to a server with a url"),
         ({"far": {**ADDRESS, "env": {"A": "b"}}}, "belong to a server with a command"),
         ({"far": {**ADDRESS, "sandbox": False}}, "belong to a server with a command"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.mcp.backoff import Backoff
 from agent.mcp.connections import Connections, Launcher
 from agent.mcp.declared import Server, read_servers
 from agent.mcp.definitions import Definition, offer
@@ -68,13 +69,14 @@ class Desk:
     folder: Path
     servers: Mapping[str, Server]
     launcher: Launcher | None = None
+    backoff: Backoff | None = None
     noticed: list[tuple[str, Mapping[str, Definition]]] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.folder)
         launcher = self.launcher or Launcher(root=self.folder)
-        self.connections = Connections(launcher, self._notice)
+        self.connections = Connections(launcher, self._notice, self.backoff)
         self.box = Toolbox([])
 
     async def accept(self, *names: str) -> None:
