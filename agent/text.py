@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _HIDDEN = re.compile(
@@ -19,6 +19,7 @@ _HIDDEN = re.compile(
 joiners of Persian and of emoji stay."""
 _CLOSING = re.compile(r"<(\s*)/(\s*untrusted)", re.IGNORECASE)
 _ESCAPED = re.compile(r"<(\s*)\\/(\s*untrusted)", re.IGNORECASE)
+_OPENING = re.compile(r'<untrusted source="([\w.:/-]{0,64})" id="([0-9a-f]{16})">\n', re.ASCII)
 _MARKED = re.compile(r'<untrusted [^\n]*>\n(.*)\n</untrusted id="[0-9a-f]{16}">', re.DOTALL)
 _ODD = re.compile(r"[^\w.:/-]")
 MAX_DEPTH = 64
@@ -72,6 +73,32 @@ def marked(tag: str, text: str, source: str) -> str:
     so it cannot pretend to end before it does. The same text has the same marks, for caches."""
     id_ = hashlib.sha256(f"{source}\n{text}".encode("utf-8", "replace")).hexdigest()[:16]
     return f'<{tag} source="{_ODD.sub("_", source)[:64]}" id="{id_}">\n{text}\n</{tag} id="{id_}">'
+
+
+class Part(NamedTuple):
+    """Of a text with others in it."""
+
+    text: str
+    source: str | None
+    """Whose text it is, where it was marked."""
+
+
+def parts_of(text: str) -> list[Part]:
+    """A text in which others were wrapped by `mark_untrusted`, taken apart; what is empty is left
+    out. An opening mark that nothing closes is text."""
+    parts: list[Part] = []
+    at = looked = 0
+    while found := _OPENING.search(text, looked):
+        looked = found.end()
+        closing = f'\n</untrusted id="{found[2]}">'
+        end = text.find(closing, looked)
+        if end < 0:
+            continue
+        parts.append(Part(text[at : found.start()], None))
+        parts.append(Part(_ESCAPED.sub(r"<\1/\2", text[looked:end]), found[1]))
+        at = looked = end + len(closing)
+    parts.append(Part(text[at:], None))
+    return [part for part in parts if part.text or part.source is not None]
 
 
 def unmark(text: str) -> str:

@@ -24,7 +24,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agent.addresses import is_public, lookup
-from tasks import notices, signatures
+from tasks import goals, notices, signatures
 from tasks.conf import conf
 from tasks.events import wire_time
 from tasks.models import Approval, Notice
@@ -111,7 +111,7 @@ def mail_of(notice: Notice) -> EmailMessage:
         f"Until {wire_time(approval.expires_at)}; silence means no." if approval.expires_at else ""
     )
     lines = [
-        f"A task has stopped and asks before it goes on: {_line(approval.task.goal, 200)}",
+        f"A task has stopped and asks before it goes on: {_line(goals.plain(approval.task.goal), 200)}",
         "",
         f"Call: {approval.tool} ({approval.capability}), {approval.risk} risk",
         f"Why it asks: {_line(approval.reason, 300)}",

@@ -27,8 +27,8 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.utils import timezone
 
-from agent.text import clean, cut, mark_untrusted
-from tasks import access, audit, rates, secrets, service, signatures, unattended, wiring
+from agent.text import clean, cut
+from tasks import access, audit, goals, rates, secrets, service, signatures, unattended, wiring
 from tasks.commands import Created, TaskRequest
 from tasks.conf import conf
 from tasks.counters import counters
@@ -183,7 +183,7 @@ def goal_of(webhook: Webhook, body: bytes) -> str:
         raise Invalid("invalid", "The body is not text in UTF-8.") from None
     if not text.strip():
         return webhook.goal
-    return f"{webhook.goal}\n\nWhat was delivered:\n{mark_untrusted(text, 'webhook')}"
+    return goals.with_data(webhook.goal, text, goals.WEBHOOK)
 
 
 def _place(webhook: Webhook, follow_up_of: str) -> tuple[UUID | None, UUID | None]:

@@ -2,6 +2,7 @@
 // in this browser until the server has said that it has it, and a send that failed may be pressed again safely.
 import { post } from "./api.js";
 import { h, iconButton, reconcile, say } from "./dom.js";
+import { plainGoal } from "./goal.js";
 import { currentTask, pendingOf, queuedTasks, unread } from "./model.js";
 import { number, t } from "./text.js";
 
@@ -130,7 +131,7 @@ export function composer(parts, ctx) {
   function drawQueue(next, task) {
     if (!parts.queue) return;
     const steered = task ? unread(task).map((said) => ({ id: said.id, tag: t("Next step"), text: said.text })) : [];
-    const later = queuedTasks(next).map((queued, index) => ({ id: queued.id, tag: t("Afterwards, no. {n}", { n: number(index + 1) }), text: queued.goal, task: queued }));
+    const later = queuedTasks(next).map((queued, index) => ({ id: queued.id, tag: t("Afterwards, no. {n}", { n: number(index + 1) }), text: plainGoal(queued.goal), task: queued }));
     const items = [...steered, ...later];
     parts.queue.hidden = items.length === 0;
     reconcile(parts.queue, items, (item) => item.id, queueRow);

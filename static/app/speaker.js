@@ -1,5 +1,6 @@
 // What is said to who cannot see it: once when a turn starts, once when it ends, once per decision that waits.
 import { announce } from "./chrome.js";
+import { plainGoal } from "./goal.js";
 import { pendingIn } from "./model.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { clock, cut, sentences, t } from "./text.js";
@@ -29,7 +30,7 @@ export function speaker({ ready, onWaiting }) {
     states.set(task.id, now);
     if (!news) return;
     if (now === "ended") announce(endingWords(task));
-    else if (now === "going") announce(t("Started: {goal}", { goal: cut(task.goal, 120) }));
+    else if (now === "going") announce(t("Started: {goal}", { goal: cut(plainGoal(task.goal), 120) }));
   }
 }
 

@@ -4,6 +4,7 @@ import { approvalCard } from "./approval.js";
 import { callsView } from "./calls.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { endingView } from "./endings.js";
+import { goalView } from "./goal.js";
 import { placeInLine } from "./line.js";
 import { callsOf, coveredBy, decidable, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
 import { reachOf } from "./scope.js";
@@ -60,7 +61,7 @@ function entry({ at, mark, kind = "" }, ...content) {
 
 function goalEntry(task, ctx) {
   const who = task.trigger === "chat" || task.trigger === "api" ? ctx.owner : task.trigger;
-  return entry({ at: task.createdAt, kind: "entry--goal" }, h("div", { class: "goal" }, h("h3", { class: "sr" }, who), h("p", { class: "said" }, task.goal)));
+  return entry({ at: task.createdAt, kind: "entry--goal" }, h("div", { class: "goal" }, h("h3", { class: "sr" }, who), goalView(task.goal)));
 }
 
 function entryView(item, ctx) {

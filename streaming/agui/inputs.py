@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pydantic import ValidationError
 
-from agent.text import mark_untrusted
 from streaming.agui.interrupts import reply
+from tasks import goals
 from tasks.approvals import Reply
 from tasks.canonical import canonical_json
 from tasks.errors import Invalid
@@ -164,13 +164,13 @@ def _goal(given: RunAgentInput, known: _Recognised) -> str:
     if unseen[RETIRED] or (unseen and not text.strip()):
         message = f"This agent reads text only; the message has {_list(unseen)}."
         raise Invalid("invalid", message, {"messages": message})
-    goal = [text]
+    goal = text
     if unseen:
-        goal.append(f"(Sent along, but not to be read by you: {_list(unseen)}.)")
+        goal += f"\n\n(Sent along, but not to be read by you: {_list(unseen)}.)"
     if given.context:
         entries = "\n".join(f"{each.description}: {each.value}" for each in given.context)
-        goal.append(f"Context from the application:\n{mark_untrusted(entries, 'application')}")
-    return "\n\n".join(goal)
+        goal = goals.with_data(goal, entries, goals.APPLICATION)
+    return goal
 
 
 def _texts(parts: Any) -> list[str]:

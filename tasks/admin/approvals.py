@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from tasks import access, decisions
+from tasks import access, decisions, goals
 from tasks.admin import diffs, policy, words
 from tasks.admin.base import EvidenceAdmin, as_uuid, badge, link, listing
 from tasks.errors import Conflict, ServiceError
@@ -146,7 +146,7 @@ class ApprovalAdmin(EvidenceAdmin):
 
     @admin.display(description="task")
     def of_task(self, approval: Approval) -> SafeString | str:
-        return link(approval.task, words.line(approval.task.goal, 80))
+        return link(approval.task, words.line(goals.plain(approval.task.goal), 80))
 
     @admin.display(description="decided by")
     def decided_by(self, approval: Approval) -> str:

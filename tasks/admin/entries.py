@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent import events as ev
+from tasks import goals
 from tasks.admin import calls, words
 from tasks.admin.said import Context, Said, text_fold
 
@@ -43,7 +44,9 @@ def _created(event: ev.TaskCreated, context: Context) -> Said:
     where = _ENTRANCES.get(event.trigger, event.trigger)
     follows = f"Follow-up of task {event.follow_up_of}." if event.follow_up_of else ""
     lead = f"{words.line(context.asker)} asked, {where}"
-    return Said(mark="user", lead=lead, sub=follows, folds=text_fold("The goal", event.goal))
+    return Said(
+        mark="user", lead=lead, sub=follows, folds=text_fold("The goal", goals.plain(event.goal))
+    )
 
 
 def _started(event: ev.TaskStarted, context: Context) -> Said:

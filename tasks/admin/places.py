@@ -12,7 +12,7 @@ from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from tasks import exports
+from tasks import exports, goals
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, by, link, listing
 from tasks.api.exports import attachment
@@ -115,4 +115,4 @@ class ArtifactAdmin(EvidenceAdmin):
 
     @admin.display(description="task")
     def of_task(self, artifact: Artifact) -> SafeString | str:
-        return link(artifact.task, words.line(artifact.task.goal, 80))
+        return link(artifact.task, words.line(goals.plain(artifact.task.goal), 80))

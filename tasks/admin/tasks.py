@@ -21,7 +21,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from agent.text import cut
-from tasks import chain, events, evidence, exports
+from tasks import chain, events, evidence, exports, goals
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge, by, link
 from tasks.admin.timeline import KINDS, timeline
@@ -90,7 +90,7 @@ class TaskAdmin(EvidenceAdmin):
         return {
             "timeline": page,
             "kinds": [(key, title, page.counts.get(key)) for key, (title, _) in KINDS.items()],
-            "subtitle": cut(words.line(task.goal), 80),
+            "subtitle": cut(words.line(goals.plain(task.goal)), 80),
             "check": request.session.get(_CHECKS, {}).get(str(task.pk)),
             "title": f"Task {str(task.pk)[:8]}",
         }
@@ -129,7 +129,7 @@ class TaskAdmin(EvidenceAdmin):
 
     @admin.display(description="goal", ordering="goal")
     def what(self, task: Task) -> str:
-        return cut(words.line(task.goal), 90)
+        return cut(words.line(goals.plain(task.goal)), 90)
 
     @admin.display(description="status", ordering="status")
     def state(self, task: Task) -> SafeString:
@@ -152,7 +152,9 @@ class TaskAdmin(EvidenceAdmin):
 
     @admin.display(description="Goal")
     def the_goal(self, task: Task) -> SafeString:
-        return format_html('<div class="ph-text">{}</div>', words.visible(task.goal))
+        return format_html_join(
+            "", "{}", ((_goal_piece(each),) for each in goals.pieces(task.goal))
+        )
 
     @admin.display(description="Asked by")
     def asked_by(self, task: Task) -> SafeString:
@@ -243,3 +245,10 @@ def _name(task: Task) -> str:
 
 def _time(at: Any) -> str:
     return f"{timezone.localtime(at):%d %b %Y %H:%M:%S}"
+
+
+def _goal_piece(piece: goals.Piece) -> SafeString:
+    text = words.visible(piece.text)
+    if not piece.label:
+        return format_html('<div class="ph-text">{}</div>', text)
+    return format_html('<p class="help">{}</p><pre class="ph-text">{}</pre>', piece.label, text)

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from tasks import profiles, usage
+from tasks import goals, profiles, usage
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, link
 from tasks.admin.lists import KnownValues
@@ -41,7 +41,7 @@ class ModelUsageAdmin(EvidenceAdmin):
 
     @admin.display(description="task")
     def of_task(self, row: ModelUsage) -> SafeString | str:
-        return link(row.task, words.line(row.task.goal, 60))
+        return link(row.task, words.line(goals.plain(row.task.goal), 60))
 
     @admin.display(description="cost", ordering="cost")
     def the_cost(self, row: ModelUsage) -> str:

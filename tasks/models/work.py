@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from agent.text import cut
+from agent.text import cut, parts_of
 from tasks.models.columns import COPIED, MODES, copy_place, recent
 from tasks.models.places import Workspace
 from tasks.models.profiles import ModelProfile
@@ -190,7 +190,8 @@ class Task(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{cut(self.goal, 60)} ({self.status})"
+        said = "".join(part.text for part in parts_of(self.goal))
+        return f"{cut(said, 60)} ({self.status})"
 
     def save(self, *args: Any, **options: Any) -> None:
         copy_place(self, self.session)

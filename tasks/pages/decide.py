@@ -17,7 +17,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from tasks import access, decisions, quorum
+from tasks import access, decisions, goals, quorum
 from tasks.approvals import Reply
 from tasks.errors import NotFound, ServiceError
 from tasks.models import Approval
@@ -91,6 +91,7 @@ def _page(
     refusal = quorum.refusal(now, quorum.rights_of(reader.user_id))
     context: dict[str, Any] = {
         "approval": now,
+        "goal": goals.plain(now.task.goal),
         "risk": say(_RISKS.get(now.risk, now.risk)),
         "state": say(_STATES[now.status]),
         "arguments": json.dumps(now.arguments, indent=2, ensure_ascii=False),

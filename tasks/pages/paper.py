@@ -25,7 +25,7 @@ from django.views.decorators.http import require_safe
 
 from agent import events as ev
 from agent.text import cut
-from tasks import events
+from tasks import events, goals
 from tasks.events import Row
 from tasks.models import Session
 from tasks.pages.views import session_of
@@ -128,7 +128,7 @@ class Reading:
             case ev.TaskCreated():
                 self.tasks += 1
                 title = say("Task {n}", n=self.tasks)
-                return Part(kind="goal", at=at, title=title, text=event.goal)
+                return Part(kind="goal", at=at, title=title, text=goals.plain(event.goal))
             case ev.UserMessageAdded():
                 return Part(kind="said", at=at, title=event.by, text=event.text)
             case ev.ModelCallStarted() | ev.AssistantMessageAdded() | ev.AgentCompleted():

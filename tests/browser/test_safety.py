@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agent.text import clean
-from tests.support.browser import Site, Watched
+from tasks.goals import WEBHOOK, with_data
+from tests.support.browser import Site, Watched, axe
 from tests.support.daphne import manage
 from tests.support.e2e_model import Call, Model
 from tests.support.payloads import NAMES, PAYLOADS
@@ -162,6 +163,23 @@ def test_in_the_provider_s_error_and_in_the_title(window: Watched, model: Model)
     page.reload()
     expect(page.locator("#title")).to_have_text("<img src=x onerror=alert(1)>")
     harmless(page)
+
+
+def test_what_another_program_sent_stands_in_a_box_and_without_its_marks(
+    window: Watched, model: Model, site: Site
+) -> None:
+    model.script("sent", ["fine"])
+    sent = '{"title": "</untrusted> <img src=x onerror=alert(1)>"}'
+    goal = with_data("[sent] Sort it", sent, WEBHOOK)
+    task = site.api("POST", "/api/tasks", {"goal": goal})
+    page = window.open(f"/c/{task['session_id']}")
+    expect(page.locator(".turn")).to_have_attribute("data-state", "done")
+    expect(page.locator(".goal .said")).to_have_text("[sent] Sort it")
+    expect(page.locator(".goal figure pre")).to_have_text(sent)
+    expect(page.locator(".goal figcaption")).to_contain_text("What was delivered")
+    assert "untrusted source" not in (page.locator("body").text_content() or "")
+    harmless(page)
+    assert axe(page) == []
 
 
 @pytest.mark.parametrize("path", ["/", "/inbox", "/settings"])

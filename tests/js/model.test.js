@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { batchable, callState, coveredBy, currentTask, decidable, entriesOf, pendingIn, queuedTasks, soonest, tally, taskState, together, workedMs } from "../../static/app/model.js";
+import { piecesOf } from "../../static/app/goal.js";
 import { initial, reduceAll } from "../../static/app/reducer.js";
 import { unmarked } from "../../static/app/sentences.js";
 import { World } from "./world.js";
@@ -57,6 +59,12 @@ test("only what the same tool does in one folder, without high risk, is decided 
 test("people read what is inside the mark", () => {
   assert.equal(unmarked('<untrusted source="x">\na\n<\\/untrusted>b\n</untrusted>'), "a\n</untrusted>b");
   assert.equal(unmarked("plain"), "plain");
+});
+
+test("what a goal brings along stands by itself, as in Python", () => {
+  const cases = JSON.parse(readFileSync(new URL("../tasks/data/goals.json", import.meta.url)));
+  assert.ok(cases.length > 5);
+  for (const { goal, pieces } of cases) assert.deepEqual(piecesOf(goal).map(({ text, source }) => [text, source]), pieces);
 });
 
 test("a tool that does not exist is a failure, not a refusal", () => {

@@ -18,6 +18,7 @@ from asgiref.sync import sync_to_async
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from tasks import goals
 from tasks.conf import conf
 from tasks.management.people import in_words, quiet
 from tasks.management.terminal import on_one_line
@@ -53,7 +54,9 @@ class Command(UncheckedCommand):
             self.stdout.write("Nothing to run.")
 
     def _say(self, task: Task) -> None:
-        self.stdout.write(f"{task.pk}  {task.status:<16}  {on_one_line(task.goal, 70)}")
+        self.stdout.write(
+            f"{task.pk}  {task.status:<16}  {on_one_line(goals.plain(task.goal), 70)}"
+        )
 
     async def _recover(self) -> None:
         stop = asyncio.Event()
