@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from tasks.conf import Conf
 from tasks.counters import counters
+from tasks.garbage import calm
 from tests.support.spread import Spread, in_order
 from tests.support.template import template
 
@@ -91,6 +93,18 @@ def _delete_rows(style: object, tables: Iterable[str], **_options: bool) -> list
 def _empty_channels() -> None:
     """Messages that nobody received belong to the test that sent them."""
     channel_layers.backends.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is collected here is garbage: looking for some took a third of the time. From
+    then on Python looks as often as in a server."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        calm()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
