@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 
 from agent.errors import PathRefused
 from agent.text import clean, cut, mark_untrusted
@@ -26,6 +27,9 @@ MAX_NOTES = 32
 """Notes that are looked at for the prompt, the newest ones."""
 MAX_LISTED = 10_000
 
+Permits = Callable[[str], bool]
+"""Whether a path of the workspace may be read unasked."""
+
 _PATH = re.compile(PATHS)
 _LEFT_OUT = "[What is older is left out here; read_file shows it.]"
 
@@ -35,16 +39,18 @@ def is_memory(path: str) -> bool:
     return _PATH.fullmatch(path) is not None
 
 
-def remembered(workspace: Workspace) -> str:
+def remembered(workspace: Workspace, permits: Permits = lambda path: True) -> str:
     """Memory as the prompt shows it, marked as data: the main file, then notes of the newest days in
-    their order. Of too much the newest is kept: the ends of files, the last notes. Empty: there is
-    none. Reads files: not for the event loop."""
+    their order. Of too much the newest is kept: the ends of files, the last notes. A file that the
+    policy does not permit to be read unasked is not looked at. Empty: there is none. Reads files:
+    not for the event loop."""
     found = workspace.unlinked()
     try:
-        notes = _notes(found)
+        notes = _notes(found, permits)
     except (PathRefused, OSError):
         return ""  # there is no memory, or it is closed to us
-    main = _end_of(found, MAIN, MAX_PROMPT_BYTES - min(sum(map(len, notes)), MAX_PROMPT_BYTES // 2))
+    room = MAX_PROMPT_BYTES - min(sum(map(len, notes)), MAX_PROMPT_BYTES // 2)
+    main = _end_of(found, MAIN, room) if permits(MAIN) else b""
     room = MAX_PROMPT_BYTES - len(main)
     kept: list[bytes] = []
     for note in reversed(notes):
@@ -58,10 +64,11 @@ def remembered(workspace: Workspace) -> str:
     return mark_untrusted(clean("\n\n".join(shown)), FOLDER) if shown else ""
 
 
-def _notes(workspace: Workspace) -> list[bytes]:
+def _notes(workspace: Workspace, permits: Permits) -> list[bytes]:
     """Notes of the newest days, the oldest of them first."""
     names = workspace.page(FOLDER, limit=MAX_LISTED).entries
     days = sorted(each.path for each in names if is_memory(each.path) and each.path != MAIN)
+    days = [path for path in days if permits(path)]
     ends = (_end_of(workspace, path, MAX_PROMPT_BYTES // 2) for path in days[-MAX_NOTES:])
     return [end for end in ends if end]
 

@@ -59,6 +59,11 @@ class Skill:
     description: str = ""
     problem: str = ""
 
+    @property
+    def path(self) -> str:
+        """Of its file in the workspace; empty: it is not of the workspace."""
+        return f"{FOLDER}/{self.name}/SKILL.md" if self.source == "workspace" else ""
+
 
 @dataclass(frozen=True)
 class Library:

@@ -190,7 +190,7 @@ class Run:
 
     async def _work(self) -> Ending:
         self._journal.transcript = self.begun.transcript or await _fold(self.begun.task)
-        background = await asyncio.to_thread(self.kit.background)
+        background = await self.kit.background()
         engine = run(
             self._transcript,
             self.begun.choice.models,

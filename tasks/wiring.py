@@ -9,6 +9,7 @@ The model of a run, in order: the task's profile, its session's, the default pro
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
@@ -27,7 +28,7 @@ from agent.mcp.backoff import Backoff
 from agent.mcp.connections import Connections, Launcher
 from agent.mcp.declared import Server
 from agent.mcp.definitions import Definition, Offer
-from agent.memory import remembered
+from agent.memory import Permits, remembered
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import Background, system_prompt
 from agent.providers import CONTEXT_TOKENS, Model
@@ -121,10 +122,38 @@ class Kit:
         if self.judge.connections is not None:
             await self.judge.connections.close()
 
-    def background(self) -> Background:
-        """What the prompt says of the workspace's files. Reads them: not for the event loop."""
-        skills = library().skills(self.workspace)
-        return Background(memory=remembered(self.workspace), skills=catalogue(skills))
+    async def background(self) -> Background:
+        """What the prompt says of the workspace's files: nothing of what its rules do not permit to
+        be read unasked. Where there is no such file nobody asks for rules."""
+        told, its_own = await asyncio.to_thread(_background, self.workspace)
+        if not its_own:
+            return told
+        await self.judge.refresh()
+        policy = self.judge.policy
+        if not policy.rules:
+            return told
+        told, _ = await asyncio.to_thread(_background, self.workspace, policy)
+        return told
+
+
+def _background(workspace: Workspace, policy: Policy | None = None) -> tuple[Background, bool]:
+    """What the prompt says, and whether any of it comes from the workspace. Reads files."""
+    skills = library().skills(workspace)
+    memory = remembered(workspace)
+    if policy is not None:
+        named, opened = permits(policy, "expand_skill"), permits(policy, "read_file")
+        skills = [
+            each for each in skills if not each.path or (named(each.path) and opened(each.path))
+        ]
+        memory = remembered(workspace, opened)
+    told = Background(memory=memory, skills=catalogue(skills))
+    return told, bool(memory) or any(skill.path for skill in skills)
+
+
+def permits(policy: Policy, tool: str) -> Permits:
+    """Whether the agent may use one of our tools on a path of the workspace unasked."""
+    found = own_tools().get(tool)
+    return partial(policy.permits, tool, found.capability if found else "")
 
 
 def mode_of(trigger: str, *others: str) -> Mode:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.skills import FOLDER, MAX_NAME, NAME, Library
+from agent.skills import MAX_NAME, NAME, Library
 from agent.toolbox import Reach, Tool, ToolContext, ToolResult
 from agent.workspace import Workspace
 
@@ -48,5 +48,4 @@ def expand_skill(library: Library, arguments: dict[str, Any], context: ToolConte
 def skill_reach(library: Library, arguments: dict[str, Any], workspace: Workspace) -> Reach:
     """The file, where it is one of the workspace: rules about paths count."""
     skill, _ = library.read(arguments["name"], workspace)
-    mine = skill.source == "workspace"
-    return Reach(paths=(f"{FOLDER}/{skill.name}/SKILL.md",) if mine else ())
+    return Reach(paths=(skill.path,) if skill.path else ())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Router
 
 from agent.memory import MAX_PROMPT_BYTES, remembered
+from agent.policy import Policy
 from agent.text import unmark
 from agent.workspace import Workspace
-from tasks import access, wiring
+from tasks import access, rules, wiring
 from tasks.api.edge import who
 from tasks.api.schemas import MemoryOut, SkillList, SkillOut, answers
 
@@ -23,7 +25,9 @@ router = Router(tags=["files"])
 async def read_memory(request: HttpRequest, workspace_id: str) -> MemoryOut:
     """Memory as the next run's prompt shows it. Its files are under `memory/`."""
     workspace = await _folder(request, workspace_id)
-    text = unmark(await asyncio.to_thread(remembered, workspace))
+    found = await sync_to_async(rules.in_force)(rules.Places(workspace_id=UUID(workspace_id)))
+    permits = wiring.permits(Policy(rules=found), "read_file")
+    text = unmark(await asyncio.to_thread(remembered, workspace, permits))
     return MemoryOut(text=text, limit=MAX_PROMPT_BYTES)
 
 

@@ -70,6 +70,45 @@ async def test_a_note_waits_for_a_person_and_then_counts(house: House) -> None:
     assert "- Ask Vera." in later
 
 
+@pytest.mark.parametrize("decision", ["deny", "ask"])
+@pytest.mark.parametrize(
+    ("rule", "gone"),
+    [
+        ({"path": "memory/**"}, {"net", "Vera"}),
+        ({"path": "memory/2026-*"}, {"Vera"}),
+        ({"path": "skills/**", "capability": "*:read"}, {"Pays", "Sorts"}),
+        ({"path": "skills/pay/**", "tool": "expand_skill"}, {"Pays"}),
+        ({"path": "skills/pay/SKILL.md", "capability": "file:read"}, {"Pays"}),
+        ({"path": "Memory/**"}, {"net", "Vera"}),
+        ({"tool": "read_file"}, {"net", "Vera", "Pays", "Sorts"}),
+        ({"path": "memory/**", "capability": "memory:write"}, set()),
+    ],
+)
+async def test_what_may_not_be_read_unasked_is_not_told_either(
+    house: House, rule: dict[str, str], decision: str, gone: set[str]
+) -> None:
+    put(house, "memory/MEMORY.md", "- Prices are net.\n")
+    put(house, "memory/2026-05-31.md", "- Ask Vera.\n")
+    put(house, "skills/pay/SKILL.md", SKILL)
+    put(house, "skills/sort/SKILL.md", "---\nname: sort\ndescription: Sorts mail.\n---\n")
+    everything = {"scope": "global", "decision": "allow", "made_by": house.alice}
+    await PolicyRule.objects.acreate(**everything)
+    await PolicyRule.objects.acreate(**everything | rule | {"decision": decision, "priority": 9})
+    models = ScriptedModels([Turn(text="Noted.")])
+    async with house.runner(models=models):
+        created = await house.ask()
+        await house.until(created.task_id, "completed")
+    prompt = models.script.requests[0].system
+    assert {word for word in ("net", "Vera", "Pays", "Sorts") if word not in prompt} == gone
+
+    def shown() -> str:
+        client = Client(headers=bearer(house.alice))
+        return str(client.get(f"/api/workspaces/{house.workspace.pk}/memory").json()["text"])
+
+    text = await sync_to_async(shown)()
+    assert {word for word in ("net", "Vera") if word not in text} == gone & {"net", "Vera"}
+
+
 async def test_people_see_what_runs_are_told(house: House) -> None:
     def answers() -> tuple[Any, Any]:
         client = Client(headers=bearer(house.alice))
