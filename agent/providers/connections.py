@@ -46,6 +46,11 @@ class Place(NamedTuple):
     port: int
     tls: bool
 
+    @property
+    def certified_name(self) -> str:
+        """As certificates have it: the dot that makes a name absolute is for looking it up."""
+        return self.host.removesuffix(".")
+
 
 class Connection(asyncio.Protocol):
     """One connection; carries one request at a time."""
@@ -270,7 +275,7 @@ class Connections:
                     lambda: Connection(place),
                     sock=await _connected(loop, place),
                     ssl=self._tls if place.tls else None,
-                    server_hostname=place.host if place.tls else None,
+                    server_hostname=place.certified_name if place.tls else None,
                 )
         except TimeoutError as trouble:
             raise ConnectTimeout from trouble

@@ -317,18 +317,21 @@ async def test_closing_the_pool_closes_what_waits_and_what_is_under_way():
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def certified(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+ADDRESS = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+
+
+def certified(
+    folder: Path, name: x509.GeneralName = ADDRESS
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's context and that of a client who trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
+        .add_extension(x509.SubjectAlternativeName([name]), False)
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM)
@@ -351,6 +354,28 @@ async def test_a_trusted_server_is_asked_over_one_secure_connection(tmp_path):
             assert await whole(await asked(pool, server)) == b"Hi"
         assert server.opened == 1
         await pool.aclose()
+
+
+async def test_a_dot_at_the_end_of_a_name_is_for_its_look_up_alone(tmp_path, monkeypatch):
+    """Such a name is absolute; certificates, and what is said in the handshake, have no dot."""
+    theirs, ours = certified(tmp_path, x509.DNSName("model.example"))
+    said = []
+    theirs.sni_callback = lambda connection, name, context: said.append(name)
+    loop, pool, looked_up = asyncio.get_running_loop(), Connections(ours), []
+
+    async def resolved(host, port, **how):
+        if host.strip(".") == "model.example":  # uvloop asks for addresses, too
+            looked_up.append(host)
+            host = "127.0.0.1"
+        return await type(loop).getaddrinfo(loop, host, port, **how)
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolved)  # no name is known on every machine
+    async with Server(says(HI), says(HI), tls=theirs) as server:
+        for host in ("model.example.", "model.example"):
+            assert await whole(await pool.post(server.place._replace(host=host), ASK, 10)) == b"Hi"
+        await pool.aclose()
+    assert looked_up == ["model.example.", "model.example"]
+    assert said == ["model.example", "model.example"]
 
 
 async def test_a_server_that_nobody_vouches_for_is_refused(tmp_path, pool):
