@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from pytest_django import Settings
 
 from streaming.asgi.lanes import LaneHandler
 from tasks.hub import hub
+from tests.support import probe
 from tests.support.agui import Post, Visit, run_input
 from tests.support.people import bearer
 from tests.support.runs import House
@@ -40,3 +42,17 @@ async def post(house: House) -> AsyncIterator[Post]:
     yield post
     await asyncio.gather(*(visit.leave() for visit in visits))
     await app.close(5)
+
+
+@pytest.fixture
+def urls(settings: Settings) -> None:
+    settings.ROOT_URLCONF = probe.__name__
+    settings.MIDDLEWARE = []
+    settings.ALLOWED_HOSTS = ["*"]
+
+
+@pytest.fixture
+async def lanes(urls: None, transactional_db: None) -> AsyncIterator[LaneHandler]:
+    handler = LaneHandler(lanes=4)
+    yield handler
+    await handler.close(5)
