@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from pytest_django import Settings
 
 from streaming.asgi.lanes import LaneHandler
-from tasks.hub import hub
+from tasks.hub import Hub, hub
 from tests.support import probe
 from tests.support.agui import Post, Visit, run_input
 from tests.support.people import bearer
@@ -56,3 +56,11 @@ async def lanes(urls: None, transactional_db: None) -> AsyncIterator[LaneHandler
     handler = LaneHandler(lanes=4)
     yield handler
     await handler.close(5)
+
+
+@pytest.fixture
+def own() -> Hub:
+    """A hub of its own, in which a run is active."""
+    own = Hub()
+    own.running("t", "s", 0, 0)
+    return own
