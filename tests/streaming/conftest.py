@@ -11,6 +11,7 @@ from pytest_django import Settings
 
 from streaming.asgi.lanes import LaneHandler
 from tasks.hub import Hub, hub
+from tests.streaming.world import Run, World, call_started, started
 from tests.support import probe
 from tests.support.agui import Post, Visit, run_input
 from tests.support.people import bearer
@@ -64,3 +65,12 @@ def own() -> Hub:
     own = Hub()
     own.running("t", "s", 0, 0)
     return own
+
+
+@pytest.fixture
+def run() -> Run:
+    """A task whose first call of the model has begun."""
+    run = World().task()
+    run.begin()
+    run.commit(started(), call_started())
+    return run

@@ -12,23 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.events import (
-    AgentCompleted,
     ErrorInfo,
     ModelCallRetried,
-    StoredEvent,
-    TaskCompleted,
     TaskStarted,
     UserMessageAdded,
 )
 from tasks.hub import Key, hub
-from tests.streaming.world import Client, Run, World, settle
+from tests.streaming.world import END, Client, Run, World, settle
 
 KINDS = ("text", "reasoning", "tool_call")
 RETRIED = ModelCallRetried(
     step=1, attempt=1, error=ErrorInfo(code="cut", message="cut"), delay_seconds=0
 )
 NOTE = UserMessageAdded(message_id="m", text="and this", by="alice")
-END: list[StoredEvent] = [AgentCompleted(final_answer="done"), TaskCompleted()]
 
 steps = st.one_of(
     st.tuples(st.just("delta"), st.sampled_from(KINDS), st.integers(1, 3)),

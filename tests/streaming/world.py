@@ -14,16 +14,23 @@ from typing import Any
 import msgspec
 
 from agent.events import (
+    AgentCompleted,
     AssistantDelta,
     AssistantMessageAdded,
     Delta,
+    ErrorInfo,
     LiveEvent,
     ModelCallFinished,
+    ModelCallRetried,
+    ModelCallStarted,
     ReasoningDelta,
     ReasoningMessage,
     StoredEvent,
+    TaskCompleted,
+    TaskStarted,
     ToolCallDelta,
     ToolCallRequested,
+    UserMessageAdded,
     payload_of,
 )
 from agent.messages import Usage
@@ -36,6 +43,8 @@ DELTAS: dict[str, type[Delta]] = {
     "reasoning": ReasoningDelta,
     "tool_call": ToolCallDelta,
 }
+
+END: list[StoredEvent] = [AgentCompleted(final_answer="done"), TaskCompleted()]
 
 
 class World:
@@ -230,3 +239,34 @@ async def settle(turns: int = 12) -> None:
     """Let everybody who can go on do so."""
     for _ in range(turns):
         await asyncio.sleep(0)
+
+
+def started(run: int = 1) -> TaskStarted:
+    return TaskStarted(run=run, reason="start", model="m", limits={}, mode="ask")
+
+
+def call_started() -> ModelCallStarted:
+    return ModelCallStarted(step=1, model="m", attempt=1)
+
+
+def retried() -> ModelCallRetried:
+    error = ErrorInfo(code="cut", message="The connection was cut.")
+    return ModelCallRetried(step=1, attempt=1, error=error, delay_seconds=0.1)
+
+
+def note(text: str = "and this") -> UserMessageAdded:
+    return UserMessageAdded(message_id="m", text=text, by="alice")
+
+
+async def finish(run: Run, *clients: Client) -> None:
+    run.commit(*run.reply(), *END)
+    run.end()
+    await asyncio.gather(*(client.task for client in clients))
+
+
+def texts(client: Client) -> list[str]:
+    return [e.payload["text"] for e in client.reader.stored if "message" in e.type]
+
+
+def kinds(client: Client) -> list[str]:
+    return [event.type for event in client.reader.live]
