@@ -46,7 +46,8 @@ async def resolve(approval_id: UUID, user_id: int, reply: Reply, *, worker: str 
         if reply.edited_arguments is not None:
             edited = await _edited(approval, reply.edited_arguments)
         shown = await _shown(approval)
-    if approval.status == Approval.Status.PENDING and reply.scope != "once":
+    asked_anew = shown is not None and shown.target_digest != approval.target_digest
+    if approval.status == Approval.Status.PENDING and reply.scope != "once" and not asked_anew:
         standing = await _standing(approval, reply)
     answer = partial(
         approvals.resolve,
@@ -149,6 +150,12 @@ async def _standing(approval: Approval, reply: Reply) -> Standing:
     standing = await judge.standing(approval.tool, arguments, decision)
     if standing is None:
         message = "Calls like this one are always asked about: only `once` is possible."
+        raise Invalid("invalid", message, {"scope": message})
+    if edited is None and standing.says != approval.standing:
+        message = (
+            f"It would count for {standing.says} by now, and the card says {approval.standing}: "
+            "only `once` is possible."
+        )
         raise Invalid("invalid", message, {"scope": message})
     return standing
 

@@ -11,7 +11,7 @@ from agent.text import clean
 from agent.toolbox import Preview, Reach, Tool, ToolContext, ToolResult
 from agent.tools.files import pinned_path
 from agent.tools.texts import Decoded, decode, in_words
-from agent.tools.writing import Write, carry_out, current, preview_of
+from agent.tools.writing import Write, bound_to, carry_out, current, preview_of
 from agent.workspace import ABSENT, Workspace
 
 
@@ -22,7 +22,7 @@ def memory_write(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
             write = _noted(arguments, context.workspace)
         except ToolFailed as error:
             # What was approved does not go with what is there by now.
-            if context.expected_target not in (None, context.workspace.target(path).digest):
+            if context.expected_target not in (None, bound_to(context.workspace.target(path))):
                 raise TargetChanged("The file changed since the note was approved.") from error
             raise
         return carry_out(write, path, context)

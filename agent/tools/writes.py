@@ -11,7 +11,7 @@ from agent.toolbox import Preview, Tool, ToolContext, ToolResult
 from agent.tools.diffs import split_lines
 from agent.tools.files import PATH, path_reach, pinned_path
 from agent.tools.texts import Decoded, decode, in_words
-from agent.tools.writing import Write, carry_out, current, preview_of
+from agent.tools.writing import Write, bound_to, carry_out, current, preview_of
 from agent.workspace import ABSENT, Workspace
 
 NOT_OURS = frozenset({"memory"})
@@ -30,7 +30,7 @@ def edit_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
             write = _edited(arguments, context.workspace)
         except ToolFailed as error:
             # The approved place in the text is gone because the text is another one.
-            if expected not in (None, context.workspace.target(arguments["path"]).digest):
+            if expected not in (None, bound_to(context.workspace.target(arguments["path"]))):
                 raise TargetChanged("The file changed since the edit was approved.") from error
             raise
         return carry_out(write, arguments["path"], context)

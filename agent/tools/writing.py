@@ -1,15 +1,18 @@
 """A write as a person approves it: what is there, what would be, the evidence, and the effect.
 
 A preview and the call that follows it compute the same new content. The call runs only against the
-content that the preview saw (`expected_target`), checked by the guard right before the rename.
+place and the content that the preview saw (`expected_target`); the guard looks at the content once
+more right before the rename.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import Any
 
+from agent.directory import changed
 from agent.errors import TargetChanged, ToolFailed
 from agent.shelf import MAX_FILE_BYTES
 from agent.text import cut
@@ -55,8 +58,14 @@ def current(
 
 def preview_of(write: Write) -> Preview:
     return Preview(
-        diff=_evidence(write), target_digest=write.target.digest, summary=cut(write.summary, 300)
+        diff=_evidence(write), target_digest=bound_to(write.target), summary=cut(write.summary, 300)
     )
+
+
+def bound_to(target: Target) -> str:
+    """What an approval is bound to: the file and what is in it. Behind a link that was set anew there
+    may be the same content in another file, about which nobody was asked."""
+    return sha256(os.fsencode(f"{target.path}\0{target.digest}"))
 
 
 def _evidence(write: Write) -> str:
@@ -95,11 +104,12 @@ def _name(decoded: Decoded) -> str:
 
 def carry_out(write: Write, path: str, context: ToolContext) -> ToolResult:
     """Replace exactly what was looked at, and keep that first."""
+    if context.expected_target not in (None, bound_to(write.target)):
+        raise changed()
     undo = _kept(write, path, context)
-    expected = context.expected_target or write.target.digest
     try:
         context.workspace.write_atomic(
-            path, write.new, expected=expected, forbidden=write.forbidden
+            path, write.new, expected=write.target.digest, forbidden=write.forbidden
         )
     except TargetChanged as error:
         if context.expected_target is not None:

@@ -122,6 +122,26 @@ async def test_a_no_for_the_session_is_not_asked_again(house: House) -> None:
     assert not (house.folder / "out.md").exists()
 
 
+async def test_a_card_leaves_no_rule_about_another_file_than_it_names(house: House) -> None:
+    """The link leads elsewhere by now, and a no does not ask what is there."""
+    for name in ("one.md", "two.md"):
+        (house.folder / name).write_text("same\n")
+    link = house.folder / "out.md"
+    link.symlink_to("one.md")
+    async with house.runner(write(), DONE):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+        card = await house.pending(created.task_id)
+        assert card.standing == "write_file on one.md"
+        link.unlink()
+        link.symlink_to("two.md")
+        with pytest.raises(Invalid, match="only `once`"):
+            await house.reply(card.id, "reject", scope="always")
+        assert not await PolicyRule.objects.aexists()
+        await house.reply(card.id, "reject")
+        await house.until(created.task_id, "completed")
+
+
 DEMANDS: list[dict[str, Any]] = [
     {"other_approver": ("write",)},
     {"two_approvers": ("file:write",)},

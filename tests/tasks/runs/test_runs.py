@@ -142,6 +142,38 @@ async def test_a_target_that_changes_after_the_answer_is_asked_anew(house: House
     await house.check(created.task_id)
 
 
+@pytest.mark.parametrize("when", ["before the answer", "after it"])
+async def test_a_link_that_leads_elsewhere_by_now_is_asked_anew(house: House, when: str) -> None:
+    """The same content lies in both files: what was shown is about one of them."""
+    for name in ("one.md", "two.md"):
+        (house.folder / name).write_text("same\n")
+    link = house.folder / "out.md"
+    link.symlink_to("one.md")
+    async with house.runner(WRITE):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+    first = await house.pending(created.task_id)
+    assert "a/one.md" in first.diff
+    if when == "after it":
+        await house.reply(first.pk)
+    link.unlink()
+    link.symlink_to("two.md")
+    if when == "before the answer":
+        with pytest.raises(Conflict) as refusal:
+            await house.reply(first.pk)
+        assert refusal.value.code == "stale"
+    async with house.runner(DONE):
+        await house.until(created.task_id, waiting_in(1 if when == "before the answer" else 2))
+        second = await house.pending(created.task_id)
+        assert "a/two.md" in second.diff
+        await house.reply(second.pk, "reject")
+        await house.until(created.task_id, "completed")
+    assert {name: (house.folder / name).read_text() for name in ("one.md", "two.md")} == {
+        "one.md": "same\n",
+        "two.md": "same\n",
+    }
+
+
 async def test_cancel_stops_a_silent_model_and_keeps_its_words(house: House) -> None:
     async with house.runner(Turn(text="Ten words and then", hang=True)):
         created = await house.ask()
