@@ -1,13 +1,11 @@
 """A careful client of AG-UI: parses every event by the official types and keeps the protocol's rules.
 
 `Rules` is the consumer's half of the specification (runs, steps, messages, calls, reasoning): it
-fails at once when a producer breaks one. `Visit` is one POST to the application, as an ASGI server
-makes it.
+fails at once when a producer breaks one. `Visit` is one POST to the application.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from ag_ui.core import Event
 from pydantic import TypeAdapter
 
 from streaming.asgi.lanes import LaneHandler
+from tests.support.exchange import Exchange
 
 _adapter: TypeAdapter[Any] = TypeAdapter(Event)
 
@@ -159,39 +158,15 @@ class Stream:
             self.rules.feed(parsed(block.removeprefix(b"data: ").decode()))
 
 
-class Visit:
-    """One request to the application, and what came back so far."""
+class Visit(Exchange):
+    """A POST, and the run that it sees."""
 
     def __init__(
-        self,
-        app: LaneHandler,
-        path: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        method: str = "POST",
+        self, app: LaneHandler, path: str, body: bytes, headers: Mapping[str, str]
     ) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.body = b""
         self.stream = Stream()
-        self._body: bytes | None = body
-        self._left = asyncio.Event()
-        self._changed = asyncio.Condition()
-        sent = {"host": "127.0.0.1", "content-type": "application/json", **headers}
-        sent["content-length"] = str(len(body))
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "scheme": "http",
-            "server": ("127.0.0.1", 80),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items()],
-        }
-        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+        sent = {"content-type": "application/json", **headers, "content-length": str(len(body))}
+        super().__init__(app, "POST", path, sent, body)
 
     @property
     def rules(self) -> Rules:
@@ -202,43 +177,15 @@ class Visit:
         found: dict[str, Any] = json.loads(self.body)["error"]
         return found
 
-    async def _receive(self) -> dict[str, Any]:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
-        await self._left.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message: Mapping[str, Any]) -> None:
-        async with self._changed:
-            if message["type"] == "http.response.start":
-                self.status = message["status"]
-                self.headers = {k.decode().lower(): v.decode() for k, v in message["headers"]}
-            else:
-                self.body += message.get("body", b"")
-                if self.headers.get("content-type") == "text/event-stream":
-                    self.stream.feed(message.get("body", b""))
-            self._changed.notify_all()
+    def streamed(self, body: bytes) -> None:
+        self.stream.feed(body)
 
     async def until(self, holds: Callable[[Rules], bool]) -> Visit:
-        async with asyncio.timeout(10), self._changed:
-            await self._changed.wait_for(lambda: holds(self.rules))
-        return self
+        return await self.once(lambda: holds(self.rules))
 
     async def answered(self) -> Visit:
         """Its status is there."""
-        async with asyncio.timeout(10), self._changed:
-            await self._changed.wait_for(lambda: self.status > 0)
-        return self
-
-    async def end(self) -> Visit:
-        async with asyncio.timeout(10):
-            await asyncio.shield(self.task)
-        return self
-
-    async def leave(self) -> None:
-        self._left.set()
-        await self.end()
+        return await self.once(lambda: self.status > 0)
 
 
 def all_rules(events: Iterable[dict[str, Any]]) -> Rules:
