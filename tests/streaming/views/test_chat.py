@@ -9,28 +9,22 @@ from uuid import UUID
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.test import RequestFactory
 
 from agent.events import (
     ApprovalRequired,
-    AssistantMessageAdded,
     ErrorInfo,
-    ReasoningMessage,
-    StoredEvent,
     TaskFailed,
-    ToolCallFinished,
 )
 from streaming.views import stream_view
 from tasks import events
 from tasks.models import Approval, Task
 from tasks.writer import writer
-from tests.support.counting import python_calls
 from tests.support.people import House, make_approval
 from tests.support.rows import make_task
-from tests.support.watching import HEARTBEAT, Open, finish, path_of, store, warning
+from tests.support.watching import HEARTBEAT, Open, finish, store, warning
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_hub")]
 
@@ -131,37 +125,3 @@ async def test_a_bug_in_a_stream_is_told_as_the_api_tells_it(
     assert isinstance(response, HttpResponse)
     assert json.loads(response.content)["error"]["code"] == "internal"
     assert b"secret detail" not in response.content
-
-
-async def test_a_log_that_is_over_is_told_as_it_was_told_live(open_: Open, task: Task) -> None:
-    call = partial(ToolCallFinished, step=1, ok=True)
-    odd: list[StoredEvent] = [
-        call(tool_call_id="c1", content="é\u2028" * 3000),  # cut, with the place of the whole
-        call(tool_call_id="c2", content="short", details={"rows": "x" * 2000}),
-        ReasoningMessage(step=1, block_id="r", text="why", provider_data={"signature": "s"}),
-        AssistantMessageAdded(step=1, block_id="a", text="word " * 80_000),  # more than a page
-    ]
-    await store(task, *(warning(number) for number in range(250)))
-    for event in odd:
-        await store(task, event)
-    await finish(task)
-    await store(task, warning())  # behind the end
-    rows = await sync_to_async(events.page)(task.pk, 0, 1000)
-    told = [b"id: %d\n" % row.sequence + events.frame(row).body for row in rows[:-1]]
-    for cursor in (0, 120, 251, 253):
-        replay = open_(path_of(task), last_event_id=str(cursor))
-        replay.reader.last_id = cursor or None
-        await replay.end()
-        _, _, log = replay.body.replace(b": heartbeat\n\n", b"").partition(b"\n\nid: ")
-        assert b"id: " + log == b"".join(told[cursor:])
-
-
-@pytest.mark.only_sqlite
-def test_an_event_of_a_log_that_is_over_takes_few_calls(task: Task) -> None:
-    """As a row and a frame it takes eight, and the follower as many again."""
-    with transaction.atomic():
-        events.append(task.pk, [warning(number) for number in range(400)])
-    events.past(task.pk, 0, 1, 1000)
-    with python_calls() as calls:
-        assert events.past(task.pk, 0, 400, 2**20).count == 400
-    assert len(calls) < 4 * 400

@@ -12,11 +12,15 @@ from types import FrameType
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import transaction
 from pytest_django import Settings
 
 from agent.events import (
     AssistantDelta,
     AssistantMessageAdded,
+    ReasoningMessage,
+    StoredEvent,
+    ToolCallFinished,
 )
 from streaming.follow import follow, heard
 from streaming.views import greet_task, respond, task_source
@@ -26,6 +30,7 @@ from tasks.conf import conf
 from tasks.hub import Key, StoredFrame, hub
 from tasks.lane import Lane
 from tasks.models import Task
+from tests.support.counting import python_calls
 from tests.support.people import House
 from tests.support.rows import make_task
 from tests.support.watching import HEARTBEAT, Open, Watched, finish, path_of, store, warning
@@ -245,3 +250,37 @@ async def test_a_stream_opened_as_the_task_ends_ends_too(open_: Open, task: Task
     for stream in streams:
         await stream.end()
         assert stream.reader.ids == [1, 2]
+
+
+async def test_a_log_that_is_over_is_told_as_it_was_told_live(open_: Open, task: Task) -> None:
+    call = partial(ToolCallFinished, step=1, ok=True)
+    odd: list[StoredEvent] = [
+        call(tool_call_id="c1", content="é\u2028" * 3000),  # cut, with the place of the whole
+        call(tool_call_id="c2", content="short", details={"rows": "x" * 2000}),
+        ReasoningMessage(step=1, block_id="r", text="why", provider_data={"signature": "s"}),
+        AssistantMessageAdded(step=1, block_id="a", text="word " * 80_000),  # more than a page
+    ]
+    await store(task, *(warning(number) for number in range(250)))
+    for event in odd:
+        await store(task, event)
+    await finish(task)
+    await store(task, warning())  # behind the end
+    rows = await sync_to_async(events.page)(task.pk, 0, 1000)
+    told = [b"id: %d\n" % row.sequence + events.frame(row).body for row in rows[:-1]]
+    for cursor in (0, 120, 251, 253):
+        replay = open_(path_of(task), last_event_id=str(cursor))
+        replay.reader.last_id = cursor or None
+        await replay.end()
+        _, _, log = replay.body.replace(b": heartbeat\n\n", b"").partition(b"\n\nid: ")
+        assert b"id: " + log == b"".join(told[cursor:])
+
+
+@pytest.mark.only_sqlite
+def test_an_event_of_a_log_that_is_over_takes_few_calls(task: Task) -> None:
+    """As a row and a frame it takes eight, and the follower as many again."""
+    with transaction.atomic():
+        events.append(task.pk, [warning(number) for number in range(400)])
+    events.past(task.pk, 0, 1, 1000)
+    with python_calls() as calls:
+        assert events.past(task.pk, 0, 400, 2**20).count == 400
+    assert len(calls) < 4 * 400
