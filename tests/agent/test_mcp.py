@@ -21,6 +21,7 @@ from agent.mcp.results import MAX_TEXT, Broken
 from agent.sandbox import bubblewrap
 from tests.support.mcp import OURS, SERVERS, declared, desk, entry, written_in_sdk
 from tests.support.mcp_http import HttpServer
+from tests.support.waiting import happened
 
 needs_sandbox = pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap")
 UNBOXED = pytest.param({"sandbox": False}, id="none")
@@ -167,7 +168,7 @@ async def test_a_server_that_does_not_begin_is_an_error_and_no_more(
             await one.accept("bad")
         await one.accept("good")
         assert (await one.call("good_echo", q="x")).ok
-    assert not _children()
+    await happened(lambda: not _children())
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ async def test_a_call_that_goes_wrong_is_a_result_and_the_next_one_is_tried(
     assert said in first.content
     assert said in second.content
     assert connected == (2 if mode in ("hang_call", "crash_call") else 1)
-    assert not _children()
+    await happened(lambda: not _children())
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ async def test_a_server_that_does_not_want_to_end_is_ended(
 ) -> None:
     async with desk(folder, declared(bad=entry("deaf", **how))) as one:
         await one.accept()
-    assert not _children()
+    await happened(lambda: not _children())
     assert len(asyncio.all_tasks()) == 1
 
 

@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from tests.support.agui import Rules, Stream, answer, run_input
-from tests.support.e2e import PATIENCE, Desk, House, Person
+from tests.support.e2e import Desk, House, Person
 from tests.support.e2e_model import Call, Hold
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.e2e
 

@@ -10,8 +10,9 @@ from uuid import uuid4
 import pytest
 
 from agent.sandbox import bubblewrap
-from tests.support.e2e import Desk, Follower, Furnished, House, Person, happened
+from tests.support.e2e import Desk, Follower, Furnished, House, Person
 from tests.support.e2e_model import Call, Model, words
+from tests.support.waiting import happened
 
 pytestmark = [
     pytest.mark.e2e,

@@ -17,9 +17,10 @@ import httpx
 import pytest
 
 from tests.support.daphne import Daphne, manage
-from tests.support.e2e import PATIENCE, Desk, Follower, Furnished, House, Person, happened
+from tests.support.e2e import Desk, Follower, Furnished, House, Person
 from tests.support.e2e_model import Call, Hold, Model, words
 from tests.support.held import Gate
+from tests.support.waiting import PATIENCE, happened
 
 pytestmark = pytest.mark.e2e
 

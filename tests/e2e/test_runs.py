@@ -7,8 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from tests.support.e2e import PATIENCE, Furnished, House, Person, happened
+from tests.support.e2e import Furnished, House, Person
 from tests.support.e2e_model import Call, Hold, Model, words
+from tests.support.waiting import PATIENCE, happened
 
 pytestmark = pytest.mark.e2e
 

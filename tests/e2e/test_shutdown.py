@@ -10,10 +10,11 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from tests.support.e2e import Furnished, House, Person, happened
+from tests.support.e2e import Furnished, House, Person
 from tests.support.e2e_model import Call, Hold, Model, words
 from tests.support.held import Gate
 from tests.support.sse import TERMINAL, open_stream
+from tests.support.waiting import happened
 
 pytestmark = pytest.mark.e2e
 

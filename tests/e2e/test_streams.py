@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.e2e import PATIENCE, Follower, House, Person, happened
+from tests.support.e2e import Follower, House, Person
 from tests.support.e2e_model import Hold, words
 from tests.support.sse import Event, Parser, Reader, open_stream
+from tests.support.waiting import PATIENCE, happened
 
 pytestmark = pytest.mark.e2e
 

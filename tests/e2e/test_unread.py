@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.e2e import Furnished, House, Person, happened
+from tests.support.e2e import Furnished, House, Person
 from tests.support.e2e_model import Model
 from tests.support.provider_server import SSE, ProviderServer, Request, delta
+from tests.support.waiting import happened
 
 pytestmark = pytest.mark.e2e
 

@@ -9,9 +9,9 @@ import pytest
 
 from tasks.counters import Counters, InMemory, InRedis
 from tests.support import services
-from tests.support.e2e import happened
 from tests.support.scaled import ScaledHouse, guess
 from tests.support.services import Redis
+from tests.support.waiting import happened
 
 PREFIX = "pilothouse:https://pilothouse.example.org"
 

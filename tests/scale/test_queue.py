@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.e2e import Person, happened
+from tests.support.e2e import Person
 from tests.support.e2e_model import Call, Hold, words
 from tests.support.held import Gate
 from tests.support.scaled import ScaledHouse
+from tests.support.waiting import happened
 
 
 def jobs(house: ScaledHouse, task_id: str) -> list[tuple[str, int]]:

@@ -18,8 +18,8 @@ from tasks.relay import wire
 from tasks.relay.exchange import Exchange
 from tasks.relay.outbox import group
 from tests.support import services
-from tests.support.e2e import happened
 from tests.support.services import Redis
+from tests.support.waiting import happened
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.e2e import Person, happened
+from tests.support.e2e import Person
 from tests.support.e2e_model import Call, Hold, words
 from tests.support.scaled import ScaledHouse
+from tests.support.waiting import happened
 
 ANSWER = "".join(f"w{number} " for number in range(30))
 

@@ -10,11 +10,12 @@ import httpx
 import pytest
 
 from tests.support.daphne import manage
-from tests.support.e2e import Person, happened
+from tests.support.e2e import Person
 from tests.support.e2e_model import Call, Hold, words
 from tests.support.held import Gate
 from tests.support.scaled import ScaledHouse
 from tests.support.sse import Event
+from tests.support.waiting import happened
 
 CONCURRENCY = 200
 """Of a worker, as shipped."""

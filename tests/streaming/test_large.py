@@ -15,7 +15,7 @@ from streaming import large
 from streaming.follow import CHUNK_BYTES
 from tasks.hub import StoredFrame
 from tests.streaming.world import Client, Run, World
-from tests.support.e2e import happened
+from tests.support.waiting import happened
 
 pytestmark = pytest.mark.usefixtures("clean_hub")
 ANSWER = "wörd " * 60_000

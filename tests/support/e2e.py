@@ -31,9 +31,8 @@ import httpx
 from tests.support.daphne import Daphne, manage, migrated
 from tests.support.e2e_model import Model
 from tests.support.sse import TERMINAL, Event, Parser, Reader, events
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 40
-"""Seconds that a test waits for what must come; generous, because machines are busy."""
 DESKS = 120
 CANARY = "sk-live-CANARY-7f3a"
 SETTINGS = {
@@ -438,12 +437,3 @@ class Follower:
 
 def texts(reader: Reader) -> list[str]:
     return list(reader.open_blocks.values())
-
-
-async def happened(condition: Callable[[], object]) -> None:
-    """Waits until it is so."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.02)

@@ -21,9 +21,10 @@ import httpx
 import psycopg
 
 from tests.support.daphne import Daphne, manage
-from tests.support.e2e import DESKS, FURNISH, PATIENCE, SETTINGS, House, Person, happened
+from tests.support.e2e import DESKS, FURNISH, SETTINGS, House, Person
 from tests.support.e2e_model import Model
 from tests.support.services import Postgres, Redis
+from tests.support.waiting import PATIENCE, happened
 
 WORKER = [sys.executable, "manage.py", "worker"]
 HELD_WORKER = [sys.executable, "-m", "tests.support.held"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from types import FrameType
 
 import pytest
@@ -17,6 +16,7 @@ from agent.providers.openai import OpenAIProvider
 from agent.providers.quirks import Quirks
 from tests.support.openai import KEY, Flood, ask, failure, provider, request, text
 from tests.support.provider_server import ProviderServer, Request, delta, serving
+from tests.support.waiting import happened
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -153,29 +153,23 @@ async def test_a_token_costs_few_calls_between_the_socket_and_its_delta(together
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110  (the server's counters are no events)
-            await asyncio.sleep(0.005)
-
-
 @pytest.mark.parametrize("scene", ["hang", "slow", "chatty"])
 async def test_closing_the_stream_closes_the_connection(client, server, scene):
     stream = provider(client, server.url(scene)).stream(request())
     await anext(stream)
     await stream.aclose()
-    await until(lambda: server.closed == 1)
+    await happened(lambda: server.closed == 1)
 
 
 @pytest.mark.parametrize("scene", ["mute", "hang"])
 async def test_cancelling_closes_the_connection(client, server, scene):
     task = asyncio.create_task(ask(provider(client, server.url(scene))))
-    await until(lambda: len(server.requests) == 1)
+    await happened(lambda: len(server.requests) == 1)
     await asyncio.sleep(0.02)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: server.closed == 1)
+    await happened(lambda: server.closed == 1)
 
 
 def test_the_server_can_run_in_a_thread():

@@ -15,6 +15,7 @@ from agent.tools.output import HEAD_BYTES, TAIL_BYTES
 from agent.tools.shell import Shell
 from tests.support.needs import needs_sandbox
 from tests.support.shell import BOTH, LINUX, Desk, lifeline, with_sandbox, without_sandbox
+from tests.support.waiting import happened
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 
@@ -96,8 +97,7 @@ async def test_cancelling_kills_everything(desk: Desk, shell: Callable[..., Shel
     with lifeline(desk) as last_is_gone:
         line = "exec 9>life; touch started; sleep 300 & sleep 300"
         running = asyncio.create_task(desk.run(shell(), line))
-        while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
-            await asyncio.sleep(0.01)
+        await happened((desk.folder / "started").exists)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -110,8 +110,7 @@ async def test_cancelling_ends_sessions_and_orphans_too(desk: Desk) -> None:
         away = "(setsid sh -c 'setsid sleep 300 & exec sleep 300' &)"
         line = f"exec 9>life; {away}; (sleep 300 & disown) & trap '' TERM HUP; touch started; sleep 300"
         running = asyncio.create_task(desk.run(with_sandbox(), line))
-        while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
-            await asyncio.sleep(0.01)
+        await happened((desk.folder / "started").exists)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -142,8 +141,7 @@ async def test_a_server_that_is_killed_takes_its_commands_along(desk: Desk, mode
         server = await asyncio.create_subprocess_exec(
             sys.executable, "-c", SERVER, str(desk.folder), mode, line
         )
-        while not (desk.folder / "started").exists():  # noqa: ASYNC110  a file rings no event
-            await asyncio.sleep(0.01)
+        await happened((desk.folder / "started").exists)
         server.kill()
         await server.wait()
         await last_is_gone()
