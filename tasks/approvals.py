@@ -43,6 +43,8 @@ class Reply:
     """For `unknown_effect`: done or retry. For `question`: what the person says."""
     comment: str = ""
     scope: str = "once"
+    previewed: str = ""
+    """With edited arguments: the `target_digest` of the preview that they saw, if they saw one."""
 
     @property
     def digest(self) -> str:

@@ -45,6 +45,7 @@ async def resolve(approval_id: UUID, user_id: int, reply: Reply, *, worker: str 
     if approval.status == Approval.Status.PENDING and approvals.lets_run(approval, reply):
         if reply.edited_arguments is not None:
             edited = await _edited(approval, reply.edited_arguments)
+            _check_previewed(reply, edited)
         shown = await _shown(approval)
     asked_anew = shown is not None and shown.target_digest != approval.target_digest
     if approval.status == Approval.Status.PENDING and reply.scope != "once" and not asked_anew:
@@ -129,6 +130,15 @@ async def _edited(approval: Approval, arguments: dict[str, Any]) -> Evidence:
         return replace(found, standing="" if standing is None else standing.says)
     except AgentError as refusal:
         raise Invalid("refused", str(refusal), {"edited_arguments": str(refusal)}) from refusal
+
+
+def _check_previewed(reply: Reply, edited: Evidence) -> None:
+    """The edited call may be about another file than the card's, which nobody else looks after."""
+    if reply.previewed and reply.previewed != edited.target_digest:
+        message = (
+            "What the edited call would change is not what you were shown any more. Look again."
+        )
+        raise Invalid("preview_changed", message, {"target_digest": message})
 
 
 async def _shown(approval: Approval) -> Evidence:

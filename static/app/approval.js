@@ -111,7 +111,10 @@ async function decide(card, decision, { answer } = {}) {
   if (answer) body.answer = answer;
   if (said) body[decision === "approve" ? "answer" : "comment"] = said;
   if (card.scope && card.scope.value() !== "once") body.scope = card.scope.value();
-  if (decision === "approve" && card.phase === "previewed") body.edited_arguments = card.edited;
+  if (decision === "approve" && card.phase === "previewed") {
+    body.edited_arguments = card.edited;
+    body.target_digest = card.shown.target_digest; // approved is what was shown
+  }
   return locked(card, async () => {
     const { approval } = await post(`/api/approvals/${card.approval.id}/resolve`, body);
     card.approval = { ...card.approval, ...approval, id: card.approval.id };

@@ -148,6 +148,7 @@ def reply_of(body: ReplyIn) -> Reply:
         answer=body.answer,
         comment=body.comment,
         scope=body.scope,
+        previewed=body.target_digest,
     )
 
 

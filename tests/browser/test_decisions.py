@@ -67,6 +67,27 @@ def test_an_edit_is_previewed_before_it_is_approved(
 
 
 @pytest.mark.long
+def test_what_changed_since_its_preview_is_shown_before_it_is_approved(
+    window: Watched, model: Model, site: Site
+) -> None:
+    other = site.workspace / "another.md"
+    card = ask_to_write(window, model, "moved")
+    card.locator("summary", has_text="Edit before approving").click()
+    card.get_by_label("path").fill("another.md")
+    go = card.locator(".btn--go")
+    go.click()
+    expect(go).to_contain_text("Approve the edited call once")
+    other.write_text("somebody's work\n")
+    go.click()
+    expect(card.locator(".hint--bad")).not_to_be_empty()
+    assert other.read_text() == "somebody's work\n"
+    go.click()
+    expect(card.locator("tr.d .tx")).to_have_text(["somebody's work"])
+    go.click()
+    expect(window.page.locator(".turn")).to_have_attribute("data-state", "done")
+
+
+@pytest.mark.long
 def test_a_refused_edit_says_why_and_stays(window: Watched, model: Model, site: Site) -> None:
     card = ask_to_write(window, model, "refused")
     card.locator("summary", has_text="Edit before approving").click()

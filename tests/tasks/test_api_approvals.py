@@ -235,6 +235,27 @@ def test_edit_is_what_was_approved(alice: Client, house: House) -> None:
     assert "+EDITED" in card["diff"]
 
 
+def test_what_changed_since_the_preview_of_an_edit_is_not_approved(
+    alice: Client, house: House
+) -> None:
+    """The edit is about another file than the card: nothing else looks after that one."""
+    other = Path(house.workspace.root) / "other.txt"
+    edited = {"path": "other.txt", "content": "EDITED"}
+    look = f"/api/approvals/{house.approval.id}/preview"
+    reply = {"decision": "approve", "edited_arguments": edited}
+    seen = post(alice, look, {"edited_arguments": edited}).json()["target_digest"]
+    other.write_text("somebody's work")
+
+    refused = resolve(alice, house.approval, **reply, target_digest=seen)
+
+    assert code(refused) == (400, "preview_changed")
+    assert Approval.objects.get().status == "pending"
+    again = post(alice, look, {"edited_arguments": edited}).json()
+    assert "-somebody's work" in again["diff"]
+    done = resolve(alice, house.approval, **reply, target_digest=again["target_digest"])
+    assert done.json()["approval"]["status"] == "approved"
+
+
 @pytest.mark.parametrize(
     "edited",
     [

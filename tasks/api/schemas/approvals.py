@@ -20,6 +20,8 @@ class ReplyIn(Strict):
     comment: str = Field("", max_length=MAX_COMMENT)
     scope: Literal["once", "task", "session", "always"] = "once"
     """How far it reaches; the approval says which scopes it offers."""
+    target_digest: str = Field("", max_length=64)
+    """With edited arguments: that of their preview. 400 `preview_changed` if it is another by now."""
 
 
 class BatchReplyIn(ReplyIn):
