@@ -94,12 +94,14 @@ _OPAQUE = names(
     # shells with another grammar
     "zsh ksh mksh rbash fish csh tcsh pwsh "
     # launchers whose words are not known here
-    "at batch bwrap capsh cgexec choom chpst chroot chronic chrt coreutils cpulimit crontab "
-    "dbus-run-session dumb-init eatmydata entr envdir envuidgid expect fakechroot faketime fakeroot "
-    "firejail flock gdb gosu ifne ld.so linux32 linux64 ltrace nsenter nsjail numactl parallel perf "
-    "pkexec proot prlimit rlwrap rsh runcon runuser screen script setarch setpriv setuidgid sg "
-    "softlimit ssh start-stop-daemon strace su su-exec systemd-inhibit systemd-run taskset tini tmux "
-    "torsocks tsocks uclampset unbuffer unshare valgrind watch xvfb-run"
+    "aa-exec arch at batch bwrap caffeinate capsh cgexec choom chpst chroot chronic chrt coreutils "
+    "cpulimit crontab daemonize dbus-launch dbus-run-session dumb-init eatmydata entr envdir envuidgid "
+    "expect fakechroot faketime fakeroot firejail flock gdb gosu hyperfine i386 ifne lckdo ld.so linux32 "
+    "linux64 logsave ltrace mispipe newgrp nsenter nsjail numactl parallel pee perf pkexec proot prlimit "
+    "rlwrap rsh run-one run-parts runcon runuser sandbox-exec screen script sem setarch setlock setpriv "
+    "setuidgid sg softlimit ssh ssh-agent start-stop-daemon strace su su-exec systemd-cat "
+    "systemd-inhibit systemd-nspawn systemd-run taskset tini tmux torsocks tsocks uclampset uname26 "
+    "unbuffer unshare valgrind watch x86_64 xvfb-run"
 )
 _LOADER = re.compile(r"ld(-[a-z0-9_-]+)?\.so(\.\d+)?")
 """The system's own launcher: `/lib64/ld-linux-x86-64.so.2 PROGRAM`."""

@@ -90,6 +90,7 @@ def test_words_are_what_the_program_would_get(line, expected):
         "env PATH=. ls", "export PATH=.", "for PATH in .; do ls; done",
         "env 'BASH_FUNC_ls%%=() { rm; }' bash -c ls", "LC_ALL=zh_CN.gbk\necho a", "export LANG=ja_JP.SJIS",
         "env LC_CTYPE=$x ls", "LOCPATH=. ls", "/lib64/ld-linux-x86-64.so.2 /bin/rm x", "gosu bob rm x",
+        "i386 rm x", "x86_64 rm x", "ssh-agent rm x", "dbus-launch rm x", "run-parts .", "systemd-cat rm x", "logsave l rm x",
         # input or data is the program
         "ls | bash", "bash < x", "bash -s", "bash /dev/stdin", "sh -c \"$x\"", "xargs sh -c",
         "xargs env", "xargs -I% -n2 rm a", "xargs -L1 -I% rm %", "xargs -I{} sh -c 'echo {}'", "find . -exec sh -c 'rm {}' ;", "find . $x",

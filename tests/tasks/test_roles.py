@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
 from tasks.canonical import canonical_json
-from tasks.models import PolicyRule, Task, TaskEvent
+from tasks.models import AuditEntry, McpTool, PolicyRule, Schedule, Task, TaskEvent
 from tests.support.agui import run_input
 from tests.support.people import House, bearer, make_approval, make_house
 from tests.support.routes import url_conf
@@ -278,3 +280,42 @@ def test_staff_without_rights_sees_no_rows_in_the_admin(tmp_path: Path) -> None:
         if path.startswith("/admin/") and path not in open_to_staff:
             filled = re.sub(r"\{\w+\}", ids["approval_id"], path)
             assert page.get(filled).status_code in (302, 403, 404, 405), path
+
+
+def everything() -> dict[str, list[dict[str, Any]]]:
+    """All rows but those that say who was here."""
+    passing = {"auditentry", "audithead"}
+    return {
+        model._meta.label: list(model._default_manager.order_by("pk").values())
+        for model in apps.get_app_config("tasks").get_models()
+        if model._meta.model_name not in passing
+    }
+
+
+def test_who_may_only_look_changes_nothing_in_the_admin(tmp_path: Path) -> None:
+    """Whatever they post, to whichever page."""
+    house = make_house(tmp_path / "desk")
+    place = {"owner": house.alice, "workspace": house.workspace}
+    ids = fresh(house)
+    schedule = Schedule.objects.create(**place, name="x", goal="x", cron="0 0 * * *")
+    tool = McpTool.objects.create(server="notes", name="x", seen="{}")
+    bearer(house.alice)
+    token = house.alice.api_tokens.latest("pk")
+    rows = {"schedule": schedule.pk, "mcptool": tool.pk, "apitoken": token.pk}
+    staff = make_user("staff", is_staff=True)
+    staff.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    page = Client()
+    page.force_login(staff)
+    before = everything()
+    posted = {"decision": "approve", "enabled": "on", "digest": "x", "post": "yes", "name": "y"}
+    for path in url_conf():
+        if not path.startswith("/admin/") or path in ("/admin/logout/", "/admin/password_change/"):
+            continue
+        kind = path.split("/")[3] if path.count("/") > 3 else ""
+        own = {name.removesuffix("_id"): value for name, value in ids.items()}
+        row = rows.get(kind) or own.get("rule" if kind == "policyrule" else kind)
+        page.post(re.sub(r"\{\w+\}", str(row or ids["approval_id"]), path), posted)
+
+    assert everything() == before
+    told = set(AuditEntry.objects.filter(by="staff").values_list("action", flat=True))
+    assert told <= {"user.signed_in", "task.exported", "session.exported", "audit.exported"}
