@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core import signing
 from django.test import Client
 
 from agent import events as ev
@@ -27,13 +28,18 @@ from tasks.models import (
     ApiToken,
     Approval,
     Artifact,
+    AuditEntry,
+    McpTool,
     ModelProfile,
+    Notice,
+    PolicyRule,
     Schedule,
     Session,
     Task,
     TaskEvent,
     Webhook,
 )
+from tasks.notify import LINK_SALT
 from tasks.render import plain, rendered_now
 from tasks.writer import writer
 from tests.support.payloads import NAMES, PAYLOADS, SHORT
@@ -45,7 +51,7 @@ committed = pytest.mark.django_db(transaction=True)
 ALL = clean("\n\n".join(PAYLOADS))
 ADMIN = (
     *("task", "session", "workspace", "approval", "artifact", "schedule", "webhook", "apitoken"),
-    *("modelprofile", "auditentry", "policyrule"),
+    *("modelprofile", "auditentry", "policyrule", "mcptool", "notice", "modelusage"),
 )
 
 
@@ -116,6 +122,29 @@ def furnish(texts: Sequence[str], names: Sequence[str], whole: str, folder: Path
         )
         webhook.deliveries.create(size=1, outcome="refused", reason=text, sender_id=text[:200])
         ModelProfile.objects.create(name=text, base_url="http://127.0.0.1:9/v1", model=text)
+        Notice.objects.create(
+            approval=row,
+            channel="mail",
+            user=alice,
+            address=text[:254],
+            error=text,
+            status="failed",
+        )
+        McpTool.objects.create(
+            server=text[:24],
+            name=text[:200],
+            seen=json.dumps({"description": whole, text: text}),
+            accepted=json.dumps({"description": text}),
+            problem=text,
+        )
+        PolicyRule.objects.create(
+            scope="workspace",
+            workspace=spaces[0],
+            decision="deny",
+            made_by=alice,
+            enabled=False,
+            **dict.fromkeys(("note", "tool", "path", "host", "command"), text[:100]),
+        )
     writer.run_sync(lambda: events.append(task.pk, [*history(whole, names, task)]))
     return {"client": browser(alice), "task": task, "session": sessions[0], "workspace": spaces[0]}
 
@@ -145,22 +174,32 @@ def pages(house: dict[str, Any]) -> dict[str, str]:
         "task": house["task"], "session": house["session"], "workspace": house["workspace"],
         "approval": Approval.objects.first(), "artifact": Artifact.objects.first(),
         "schedule": Schedule.objects.first(), "webhook": Webhook.objects.first(), "apitoken": ApiToken.objects.first(),
-        "modelprofile": ModelProfile.objects.first(),
+        "modelprofile": ModelProfile.objects.first(), "mcptool": McpTool.objects.first(),
+        "notice": Notice.objects.first(), "policyrule": PolicyRule.objects.first(), "auditentry": AuditEntry.objects.first(),
     }  # fmt: skip
+    asked, alice = rows["approval"], User.objects.get(username="alice")
+    assert asked is not None
+    letter = signing.dumps([str(asked.pk), alice.pk], salt=LINK_SALT)
     paths = [
         "/",
         f"/c/{house['session'].pk}",
         "/inbox",
         "/settings",
         f"/workspaces/{house['workspace'].pk}",
+        f"/workspaces/{house['workspace'].pk}/files",
+        f"/decide/{letter}",
+        f"/admin/auth/user/{alice.pk}/change/",
+        "/admin/tasks/policyrule/explain/",
     ]
+    gone = ("schedule", "webhook", "modelprofile")
+    paths += [f"/admin/tasks/{name}/{rows[name].pk}/delete/" for name in gone]
     paths += [f"/admin/tasks/{name}/" for name in ADMIN]
     paths += [f"/admin/tasks/{name}/{row.pk}/change/" for name, row in rows.items()]
     found = {}
     for path in paths:
         answer = house["client"].get(path)
         assert answer.status_code == 200, path
-        name = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|/\d+/", "ID", path)
+        name = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|/\d+/|(?<=/decide/).*", "ID", path)
         found[name] = answer.content.decode()
     return found
 
@@ -171,7 +210,16 @@ def test_hostile_text_adds_no_element_and_no_attribute(tmp_path: Path) -> None:
     names = list(dict.fromkeys(clean(name) for name in NAMES))[:45]  # a page of the admin has 50
     texts = [clean(text) for text in SHORT][: len(names)]
     hostile = pages(furnish(texts, names, ALL, tmp_path / "one"))
-    for table in (Approval, Artifact, ApiToken, Schedule, Webhook, ModelProfile):
+    for table in (
+        PolicyRule,
+        McpTool,
+        Approval,
+        Artifact,
+        ApiToken,
+        Schedule,
+        Webhook,
+        ModelProfile,
+    ):
         table._default_manager.all().delete()
     harmless_names = [f"name {number}" for number in range(len(names))]
     lines = "\n".join("x" for _ in ALL.splitlines())
