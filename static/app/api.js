@@ -1,5 +1,7 @@
 // The JSON API as the page uses it: the cookie's identity, the CSRF header, one kind of error.
 
+import { told } from "./told.js";
+
 const KEEPALIVE_CHARS = 16_000; // browsers bound it at 64 KiB
 
 let csrf = { cookie: "csrftoken", header: "X-CSRFToken", token: "" };
@@ -81,7 +83,7 @@ async function answer(response) {
   if (response.ok) return data;
   if (response.status === 401) signInAgain();
   const { code = "unknown", message = response.statusText, details } = data?.error ?? {};
-  throw new ApiError(response.status, code, message, details);
+  throw new ApiError(response.status, code, told(message), details);
 }
 
 /** The cookie is no longer good: the page cannot do anything but ask for it again. */

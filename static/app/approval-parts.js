@@ -5,6 +5,7 @@ import { argumentsView } from "./calls.js";
 import { approveWord, reachOf, rejectWord } from "./scope.js";
 import { decisionTitle } from "./sentences.js";
 import { listed, moment, sentences, time, t } from "./text.js";
+import { told } from "./told.js";
 
 const BARS = [[0, 8, 4], [5, 4, 8], [10, 0, 12]];
 
@@ -102,13 +103,12 @@ function lostWhy({ status, comment }, who) {
   return comment ? `${what} “${comment}”` : what;
 }
 
-function openWhy({ kind, name, reason, replaces, created_at: at }) {
-  if (kind === "unknown_effect") return `${reason} ${t("It is not repeated without you.")}`;
+function openWhy({ kind, reason, replaces, created_at: at }) {
+  if (kind === "unknown_effect") return sentences(told(reason), t("It is not repeated without you."));
   if (kind === "question") return t("It cannot go on well without your answer. If nobody answers, it goes on without one.");
   if (replaces) return t("The file changed after you were asked. This is the change against the file as it is now. Nothing has been written yet.");
-  if (kind === "call" && reason === `${name} has an effect, so a person decides.`) return `${t("{name} has an effect, so a person decides.", { name })} ${t("Nothing has happened yet.")}`;
-  if (kind === "call") return `${reason ? `${reason.replace(/\.?$/, ".")} ` : ""}${t("Nothing has happened yet.")}`;
-  return reason || t("Asked at {time}.", { time: moment(at) });
+  if (kind === "call") return sentences(reason && told(reason.replace(/\.?$/, ".")), t("Nothing has happened yet."));
+  return told(reason) || t("Asked at {time}.", { time: moment(at) });
 }
 
 // ── body ────────────────────────────────────────────────────────────────────────────────────────
@@ -130,7 +130,7 @@ function factsOf({ risk, rule, name, capability, votes, arguments_digest: digest
     "dl",
     { class: "kv kv--row appr__facts" },
     fact(t("Risk"), levelView(risk)),
-    rule ? fact(t("Why it asks"), rule) : null,
+    rule ? fact(t("Why it asks"), told(rule)) : null,
     name ? fact(t("Tool"), [h("code", {}, name), capability ? [" · ", h("code", {}, capability)] : null]) : null,
     votes?.length ? fact(t("Said yes"), votes.map(voteView)) : null,
     digest ? fact(t("Bound to"), h("code", { title: `SHA-256 ${digest}` }, shortDigest(digest))) : null,

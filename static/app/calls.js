@@ -4,6 +4,7 @@ import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { callState, callsOf } from "./model.js";
 import { callTitle, outcome, unmarked } from "./sentences.js";
 import { cut, n, number, seconds, size, t } from "./text.js";
+import { told } from "./told.js";
 import { undoView } from "./undo.js";
 
 const MARKS = {
@@ -117,10 +118,10 @@ function durationOf(call, state) {
 function bodyOf({ call, task }) {
   const parts = [h("div", {}, h("h4", {}, t("Arguments")), argumentsView(call.edited ?? call.arguments, call.raw))];
   if (call.edited) parts.push(h("p", { class: "hint" }, t("Edited by a person before it ran.")));
-  if (call.problem) parts.push(h("p", { class: "small" }, call.problem));
+  if (call.problem) parts.push(h("p", { class: "small" }, told(call.problem)));
   if (call.finishedAt && call.content) parts.push(resultView(call, task));
   if (call.details?.diff) parts.push(h("div", {}, h("h4", {}, t("What changed in files")), h("pre", { class: "mono wrap", tabindex: "0" }, cut(call.details.diff, 20000))));
-  parts.push(call.finishedAt ? undoView(call, task) : null, h("p", { class: "hint" }, t("Rule: {rule}", { rule: call.rule })));
+  parts.push(call.finishedAt ? undoView(call, task) : null, h("p", { class: "hint" }, t("Rule: {rule}", { rule: told(call.rule) })));
   return parts;
 }
 

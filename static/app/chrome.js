@@ -2,6 +2,7 @@
 import { identify } from "./api.js";
 import { glyph, h, iconButton, iconsAt, replace } from "./dom.js";
 import { speak, t } from "./text.js";
+import { hear } from "./told.js";
 
 const THEMES = ["auto", "light", "dark"];
 const YEAR = 31_536_000;
@@ -12,6 +13,7 @@ const root = document.documentElement;
 export function begin() {
   const boot = JSON.parse(document.getElementById("boot").textContent);
   speak(boot);
+  hear(boot);
   identify(boot);
   iconsAt(`${boot.urls.static}icons.svg`);
   applyTheme(boot.theme);

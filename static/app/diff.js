@@ -1,6 +1,7 @@
 // A unified diff as a table: line numbers, signs, and the words that changed. Parsing is pure.
 import { h } from "./dom.js";
 import { n, number, t, visible } from "./text.js";
+import { toldEvidence } from "./told.js";
 
 const NOT_A_DIFF = "──"; // evidence that is shown as it is, whatever its lines look like
 const WORD = /[\p{L}\p{N}_]+(?:[.,:'’-][\p{L}\p{N}_]+)*|\s+|[^\s\p{L}\p{N}_]/gu; // "4,846.40" is one word
@@ -152,7 +153,7 @@ export function diffView(diff, tools = []) {
 function plainView(found, tools) {
   const what = found.path ? h("span", { class: "strong mono" }, found.path) : h("span", { class: "strong" }, t("What would happen"));
   const head = h("div", { class: "diff__h" }, what, tools.length ? h("div", { class: "btn-row" }, tools) : null);
-  return h("div", { class: "diff" }, head, h("pre", { class: "mono wrap diff__plain", tabindex: "0" }, found.note));
+  return h("div", { class: "diff" }, head, h("pre", { class: "mono wrap diff__plain", tabindex: "0" }, toldEvidence(found.note)));
 }
 
 function fill(node, body, rows) {

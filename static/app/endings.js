@@ -1,6 +1,7 @@
 // How a task can end other than well, and what to do then.
 import { button, glyph, h } from "./dom.js";
 import { clock, money, n, number, short, time, t } from "./text.js";
+import { told } from "./told.js";
 
 export function endingView(task, ctx) {
   if (task.status === "queued") return h("div", { class: "entry entry--bare" }, h("p", { class: "entry__at" }), h("p", { class: "small muted" }, t("Queued. It begins as soon as a place is free.")));
@@ -39,7 +40,7 @@ function failed(task, ctx) {
   const { code = "", message = "", hint = "" } = task.error ?? {};
   const missing = code === "no_model";
   const title = missing ? t("No model is set up") : t("It could not go on");
-  return note("fail", missing ? "chip" : "cross", title, [message, hint, keptWords(task)], [retryButton(task, ctx, t("Retry")), ...otherModel(task, ctx)]);
+  return note("fail", missing ? "chip" : "cross", title, [told(message), told(hint), keptWords(task)], [retryButton(task, ctx, t("Retry")), ...otherModel(task, ctx)]);
 }
 
 /** A retry may ask another model; the session's stays. */
@@ -66,7 +67,7 @@ function budget(task, ctx) {
   const title = { steps: t("Stopped at the step limit"), seconds: t("Stopped at the time limit"), tokens: t("Stopped at the token limit"), cost: t("Stopped at the cost limit") }[which] ?? t("Limit reached");
   const text = t("{used} of {limit} used. The work so far is kept.", { used: figure(which, used), limit: figure(which, limit) });
   const more = ctx.canWrite ? button(t("Go on with as much again"), { kind: "btn--small btn--go", onclick: (event) => ctx.retry(task, event.currentTarget) }) : null;
-  return note("wait", "gauge", title, [which in FIGURES ? text : message], [more]);
+  return note("wait", "gauge", title, [which in FIGURES ? text : told(message)], [more]);
 }
 
 const FIGURES = { steps: (value) => n(value, "{n} step", "{n} steps"), seconds: (value) => clock(value), tokens: (value) => short(value), cost: (value) => money(value) };

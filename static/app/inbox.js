@@ -11,6 +11,7 @@ import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { sessionList } from "./sessions.js";
 import { clock, cut, day, listed, midnight, n, t } from "./text.js";
+import { told } from "./told.js";
 
 const RELOAD_MS = 5000;
 const MOST_DECIDED = 100;
@@ -220,7 +221,7 @@ async function decideAll(decision) {
   try {
     const { results } = await post("/api/approvals/resolve", { results: ids.map((id) => ({ approval_id: id, decision })) });
     const { good, bad, noted } = tally(results);
-    const why = bad ? bad.error.message : t("Your yes is noted. One more person must agree.");
+    const why = bad ? told(bad.error.message) : t("Your yes is noted. One more person must agree.");
     toast(bad || noted ? t("{good} of {all} decided. {why}", { good, all: results.length, why }) : n(good, "{n} decided.", "{n} decided."), { kind: bad ? "fail" : "ok", icon: bad ? "cross" : "check" });
     chosen.clear();
     for (const box of document.querySelectorAll("#pending input")) box.checked = false;

@@ -3,6 +3,7 @@ import { all, get } from "./api.js";
 import { glyph, h, replace } from "./dom.js";
 import { placeOf, whatOf, withdrawal } from "./rules.js";
 import { day, sentences, t } from "./text.js";
+import { told } from "./told.js";
 
 const VERDICTS = { allow: ["check", "ok"], ask: ["flag", "wait"], deny: ["deny", "risk"] };
 const SWITCHED = ["shell:execute", "web:network"]; // not there at all while the server has them off
@@ -113,7 +114,7 @@ function sourceOf({ source, rule, rule_id: id }, rules) {
   if (source === "mode") return t("by the mode");
   if (source === "default") return t("by default");
   const found = rules.find((each) => each.id === id);
-  return found ? t("by a rule: {rule}", { rule: whatOf(found) }) : rule;
+  return found ? t("by a rule: {rule}", { rule: whatOf(found) }) : told(rule);
 }
 
 function awayWords(decision) {

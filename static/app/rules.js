@@ -2,6 +2,7 @@
 import { all, api } from "./api.js";
 import { confirmed } from "./chrome.js";
 import { button, h, replace } from "./dom.js";
+import { standingWords } from "./scope.js";
 import { day, listed, n, t } from "./text.js";
 
 /** `parts`: {rows, table, none}; `ctx`: {workspaces, failed(error)}. */
@@ -57,7 +58,7 @@ export function placeOf(rule, { workspaces, session = null }) {
 
 /** A card's rule in the words that stood on the card; an administrator's by its patterns. */
 export function whatOf(rule) {
-  if (rule.made_from && rule.note) return rule.note;
+  if (rule.made_from && rule.note) return standingWords(rule.note);
   const parts = [rule.tool || rule.capability || "*", rule.path, rule.host, rule.command].filter(Boolean);
   return rule.note ? `${parts.join(" · ")} (${rule.note})` : parts.join(" · ");
 }

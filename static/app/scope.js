@@ -37,7 +37,8 @@ function reachWord(scope) {
   return { once: t("This once"), task: t("This task"), session: t("This session"), always: t("Always") }[scope] ?? scope;
 }
 
-function reachWords(scope, what) {
+function reachWords(scope, standing) {
+  const what = standingWords(standing);
   return (
     {
       task: t("Rule: {what}. Your answer counts for the rest of this task; nobody is asked again.", { what }),
@@ -45,6 +46,14 @@ function reachWords(scope, what) {
       always: t("Rule: {what}. Your answer counts in the whole workspace until it is withdrawn in the settings.", { what }),
     }[scope] ?? t("Exactly this call, against exactly this content.")
   );
+}
+
+/** What a rule made from a card fits, as the server says it: the tool's name, and where. */
+export function standingWords(standing) {
+  const [, exact, tool, how, where] = /^(?:exactly this call of (\S+)|(\S+) (on|to) (.+))$/s.exec(standing ?? "") ?? [];
+  if (exact) return t("exactly this call of {tool}", { tool: exact });
+  if (how === "on") return t("{tool} on {path}", { tool, path: where });
+  return how ? t("{tool} to {host}", { tool, host: where }) : standing;
 }
 
 export function approveWord(scope, edited) {

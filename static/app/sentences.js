@@ -1,6 +1,7 @@
 // What a call does, said to a person: a sentence, a short name, one line of result.
 import { h } from "./dom.js";
 import { cut, n, number, rich, size, t, visible } from "./text.js";
+import { told } from "./told.js";
 
 const code = (value, most = 300) => h("code", {}, cut(visible(String(value ?? "")), most));
 
@@ -64,9 +65,9 @@ export function outcome(call, state, progress) {
   if (state === "wait" && call.name === "ask_user") return t("Waits for your answer.");
   if (state === "wait") return t("Waits for your decision. Nothing has happened yet.");
   if (state === "next") return t("Its turn comes next.");
-  if (state === "blocked") return rich(t("Blocked by policy: {rule}. Nothing was done."), { rule: call.rule });
-  if (state === "skipped") return call.content ? firstLine(call.content) : t("Not run.");
-  if (state === "failed") return firstLine(call.content || call.problem || "");
+  if (state === "blocked") return rich(t("Blocked by policy: {rule}. Nothing was done."), { rule: told(call.rule) });
+  if (state === "skipped") return call.content ? told(firstLine(call.content)) : t("Not run.");
+  if (state === "failed") return told(firstLine(call.content || call.problem || ""));
   return Object.hasOwn(RESULTS, call.name) ? RESULTS[call.name](call.details ?? {}) : firstLine(call.content ?? "");
 }
 

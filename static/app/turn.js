@@ -10,6 +10,7 @@ import { callsOf, coveredBy, decidable, entriesOf, pendingOf, stepMs, taskState 
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { cut, listed, money, n, number, seconds, short, time, t } from "./text.js";
+import { told } from "./told.js";
 
 export function taskWord(state) {
   return {
@@ -187,7 +188,7 @@ function waitingNote(step, task, words, drafts) {
   if (task.ended || step.finishedAt) return null;
   if (drafts.length) return h("p", { class: "small muted draft" }, t("Prepares a call: {name}…", { name: drafts.at(-1).name ?? "" }));
   if (words.length) return null;
-  if (retry) return h("p", { class: "small muted" }, t("The model did not answer ({why}); trying again.", { why: retry.error.message }));
+  if (retry) return h("p", { class: "small muted" }, t("The model did not answer ({why}); trying again.", { why: told(retry.error.message) }));
   return h("p", { class: "small muted" }, t("Waits for the model…"));
 }
 

@@ -3,6 +3,7 @@ import { get, post } from "./api.js";
 import { diffView } from "./diff.js";
 import { button, h, replace } from "./dom.js";
 import { listed, n, size, time, t } from "./text.js";
+import { told } from "./told.js";
 
 const MOST_SHOWN = 20; // diffs; the rest by name
 
@@ -61,7 +62,7 @@ function summary({ state, files, undone_by: by, undone_at: at }) {
 
 function lostWords({ path, reason, before }) {
   if (before) return t("{path} cannot be undone: the {size} that it had are not kept.", { path, size: size(before.size) });
-  return t("{path} cannot be undone: {why}", { path, why: reason });
+  return t("{path} cannot be undone: {why}", { path, why: told(reason) });
 }
 
 function refusal(error) {

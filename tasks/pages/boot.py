@@ -18,6 +18,7 @@ from tasks.events import wire_time
 from tasks.models import Member, ModelProfile, Session, Task, Workspace
 from tasks.service import MAX_GOAL_CHARS
 from tasks.templatetags.pages import THEMES
+from tasks.told import server_catalogue
 
 MAX_WORKSPACES = 200
 MAX_MODELS = 200
@@ -43,6 +44,7 @@ def boot(request: HttpRequest, session: Session | None = None) -> dict[str, Any]
         "language": words.language(),
         "theme": _theme(request),
         "strings": words.js_strings(),
+        "told": server_catalogue(words.language()),
         "model": _model(session),
         "models": _models(),
         "mode": configuration.mode,

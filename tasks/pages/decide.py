@@ -23,6 +23,7 @@ from tasks.errors import NotFound, ServiceError
 from tasks.models import Approval
 from tasks.notify import LINK_SALT
 from tasks.pages.boot import reader_of
+from tasks.told import told
 from tasks.words import say
 from tasks.writer import WriterUnavailable
 
@@ -92,6 +93,7 @@ def _page(
     context: dict[str, Any] = {
         "approval": now,
         "goal": goals.plain(now.task.goal),
+        "reason": told(now.reason),
         "risk": say(_RISKS.get(now.risk, now.risk)),
         "state": say(_STATES[now.status]),
         "arguments": json.dumps(now.arguments, indent=2, ensure_ascii=False),

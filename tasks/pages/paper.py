@@ -30,6 +30,7 @@ from tasks.events import Row
 from tasks.models import Session
 from tasks.pages.views import session_of
 from tasks.render import rendered_now
+from tasks.told import told
 from tasks.words import say
 
 PAGE = 500
@@ -231,11 +232,11 @@ def _end(event: ev.StoredEvent, at: datetime) -> Part | None:
         case ev.TaskCompleted():
             return Part(kind="end", at=at, title=say("Done"))
         case ev.TaskFailed():
-            return Part(kind="end", at=at, title=say("Failed"), text=event.error.message)
+            return Part(kind="end", at=at, title=say("Failed"), text=told(event.error.message))
         case ev.TaskCancelled():
             return Part(kind="end", at=at, title=say("Stopped"), text=event.by)
         case ev.BudgetExceeded():
-            return Part(kind="end", at=at, title=say("Limit reached"), text=event.message)
+            return Part(kind="end", at=at, title=say("Limit reached"), text=told(event.message))
         case _:
             return None
 

@@ -9,7 +9,8 @@ from playwright.sync_api import Page, expect
 
 from agent.text import clean
 from tasks.goals import WEBHOOK, with_data
-from tests.support.browser import Site, Watched, axe
+from tasks.told import told_in
+from tests.support.browser import Browser, Site, Watched, axe
 from tests.support.daphne import manage
 from tests.support.e2e_model import Call, Model
 from tests.support.payloads import NAMES, PAYLOADS
@@ -180,6 +181,22 @@ def test_what_another_program_sent_stands_in_a_box_and_without_its_marks(
     assert "untrusted source" not in (page.locator("body").text_content() or "")
     harmless(page)
     assert axe(page) == []
+
+
+def test_why_it_asks_is_read_in_chinese_and_what_would_be_written_as_it_is(
+    browser: Browser, model: Model, site: Site
+) -> None:
+    model.script("why", [Call("write_file", path="why.md", content="Try again.\n")])
+    window = browser.signed_in(site, locale="zh-CN")
+    window.ask("[why] write")
+    card = window.page.locator(".appr[data-open]")
+    why = told_in("zh-Hans", "write_file has an effect, so a person decides.")
+    expect(card.locator(".appr__why")).to_contain_text(why)
+    rule = told_in("zh-Hans", "default: file:write asks")
+    expect(card.locator(".appr__facts")).to_contain_text(rule)
+    expect(card.locator(".diff .a .tx")).to_have_text("Try again.")
+    assert window.problems == []
+    window.context.close()
 
 
 @pytest.mark.parametrize("path", ["/", "/inbox", "/settings"])

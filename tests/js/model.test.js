@@ -6,6 +6,7 @@ import { batchable, callState, coveredBy, currentTask, decidable, entriesOf, pen
 import { piecesOf } from "../../static/app/goal.js";
 import { initial, reduceAll } from "../../static/app/reducer.js";
 import { unmarked } from "../../static/app/sentences.js";
+import { hear, told, toldEvidence } from "../../static/app/told.js";
 import { World } from "./world.js";
 
 test("every call and task of any log has a state that has a word", () => {
@@ -65,6 +66,23 @@ test("what a goal brings along stands by itself, as in Python", () => {
   const cases = JSON.parse(readFileSync(new URL("../tasks/data/goals.json", import.meta.url)));
   assert.ok(cases.length > 5);
   for (const { goal, pieces } of cases) assert.deepEqual(piecesOf(goal).map(({ text, source }) => [text, source]), pieces);
+});
+
+test("what the server says is read in the reader's language, as in Python", () => {
+  const read = (path) => JSON.parse(readFileSync(new URL(path, import.meta.url)));
+  hear({ told: read("../../locale/server_zh_Hans.json") });
+  for (const [english, chinese] of read("../tasks/data/told.json")) assert.equal(told(english), chinese);
+  assert.equal(told("x: ".repeat(1_300)).trim(), "x: ".repeat(1_300).trim());
+  hear({});
+  assert.equal(told("default: file:write asks"), "default: file:write asks");
+});
+
+test("evidence: only where the server alone speaks its lines are read in the reader's language", () => {
+  hear({ told: JSON.parse(readFileSync(new URL("../../locale/server_zh_Hans.json", import.meta.url))) });
+  const evidence = ["── command", "sandbox: bubblewrap", "", "── where", "sandbox: bubblewrap", "", "── what the line runs", "{path}: a folder"];
+  assert.equal(toldEvidence(evidence.join("\n")), ["── 命令", "sandbox: bubblewrap", "", "── 运行位置", "沙箱：bubblewrap", "", "── 此行会运行的内容", "{path}: a folder"].join("\n"));
+  hear({});
+  assert.equal(toldEvidence(evidence.join("\n")), evidence.join("\n"));
 });
 
 test("a tool that does not exist is a failure, not a refusal", () => {

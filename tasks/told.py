@@ -1,0 +1,101 @@
+"""Sentences that the server makes (why it asks, what it refuses, evidence) in the reader's language.
+
+They are stored and sent in English, whoever will read them. `locale/server_<language>.json` has them
+as they are made, with `{name}` for what differs; a page shows what fits, and the rest in English.
+The scripts do the same (static/app/told.js).
+
+1. A text is looked up whole, then sentence by sentence.
+2. `{n}` and other numbers fit numbers alone, `{status}`, `{what}` and `{scope}` only words that are
+   in the catalogue themselves, `{why}` is looked up in its turn; anything else stays as it is. No
+   value goes on behind the end of a sentence but `{said}`, which are a stranger's words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import cast
+
+from tasks.words import FOLDER, language
+
+NUMBERS = ("n", "m", "used", "limit", "more", "mb", "seconds", "port", "done")
+WORDS = ("scope", "status", "what")
+QUOTED = "said"
+MAX_TEXT = 4000
+"""Characters; longer ones are nothing that the server says."""
+_PLACE = re.compile(r"\{(\w+)\}")
+_BETWEEN = re.compile(r"(?<=[.?!]) ")
+
+
+def told(text: str) -> str:
+    """What the server said, in the reader's language."""
+    return told_in(language(), text)
+
+
+def told_in(tag: str, text: str) -> str:
+    if not server_catalogue(tag) or len(text) > MAX_TEXT:
+        return text
+    whole = _whole(tag, text)
+    if whole is not None:
+        return whole
+    said = ""
+    for sentence in _BETWEEN.split(text):
+        found = _whole(tag, sentence)
+        said += f" {sentence}" if found is None else found
+    return said.strip()
+
+
+@cache
+def server_catalogue(tag: str) -> dict[str, str]:
+    """English sentence -> translated sentence; none for English."""
+    file = FOLDER / f"server_{tag.replace('-', '_')}.json"
+    if not file.is_file():
+        return {}
+    return cast(dict[str, str], json.loads(file.read_text(encoding="utf-8")))
+
+
+def _whole(tag: str, text: str) -> str | None:
+    catalogue = server_catalogue(tag)
+    if text in catalogue and "{" not in text:
+        return catalogue[text]
+    for pattern, translated in _patterns(tag):
+        found = pattern.fullmatch(text)
+        values = None if found is None else _values(tag, found.groupdict())
+        if values is not None:
+            parts = _PLACE.split(translated)
+            parts[1::2] = [values[name] for name in parts[1::2]]
+            return "".join(parts)
+    return None
+
+
+def _values(tag: str, given: dict[str, str]) -> dict[str, str] | None:
+    """What stands for the names; None: a word is not one of ours."""
+    catalogue = server_catalogue(tag)
+    if any(name in WORDS and value not in catalogue for name, value in given.items()):
+        return None
+    return {
+        name: catalogue[value] if name in WORDS else told_in(tag, value) if name == "why" else value
+        for name, value in given.items()
+    }
+
+
+@cache
+def _patterns(tag: str) -> list[tuple[re.Pattern[str], str]]:
+    """Those with the most words of their own first."""
+    texts = [text for text in server_catalogue(tag) if "{" in text]
+    texts.sort(key=lambda text: (-len(_PLACE.sub("", text)), text))
+    return [(re.compile(_pattern(text), re.DOTALL), server_catalogue(tag)[text]) for text in texts]
+
+
+def _pattern(text: str) -> str:
+    parts = _PLACE.split(text)  # literal, name, literal, …
+    parts[0::2] = map(re.escape, parts[0::2])
+    parts[1::2] = [f"(?P<{name}>{_value(name)})" for name in parts[1::2]]
+    return "".join(parts)
+
+
+def _value(name: str) -> str:
+    if name in NUMBERS:
+        return r"[\d.,e+]+"
+    return ".+" if name == QUOTED else r"(?:(?![.?!] ).)+?"
