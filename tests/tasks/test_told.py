@@ -45,7 +45,7 @@ def test_a_long_text_that_nearly_fits_takes_no_time() -> None:
 
 def test_every_verdict_of_the_policy_has_its_words() -> None:
     rules = [
-        Rule(id="1", decision=verdict, scope=scope, label="mine", tool=f"{verdict}_{scope}")  # type: ignore[arg-type]
+        Rule(id="1", decision=verdict, scope=scope, label="mine", tool=f"{verdict}_{scope}")
         for verdict in ("allow", "ask", "deny")
         for scope in ("global", "workspace", "session", "task")
     ]
