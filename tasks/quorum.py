@@ -4,7 +4,8 @@ A demand names a capability (`shell:execute`) or the last segment of capabilitie
 whole name wins. It limits approving alone: whoever may decide at all may always reject.
 
 - an approver group: only its members approve; they see and decide these approvals in every workspace
-- another person: whoever asked for the task does not approve its calls
+- another person: whoever asked for the task, or said something to it since, does not approve its
+  calls
 - two people: the second yes to the same thing counts, the first is a vote
 
 A yes that stood for later calls would get round each of them, so such a card is for one call, and
@@ -15,12 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.db.models import Q
 
+from tasks.canonical import canonical_json
 from tasks.conf import conf
 from tasks.errors import Conflict
-from tasks.models import Approval
+from tasks.models import Approval, Task, TaskEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +105,20 @@ def refusal(approval: Approval, rights: Rights) -> Conflict | None:
         group = conf().approver_groups[key]
         message = f"Only members of the group {group} approve {approval.capability}."
         return Conflict("not_an_approver", message, {"group": group})
-    asked_for_it = approval.task.created_by_id == rights.user_id
-    if asked_for_it and _named(approval.capability, conf().other_approver):
+    if _named(approval.capability, conf().other_approver) and _asked_for(approval.task, rights):
         message = f"Whoever asked for the task does not approve {approval.capability}."
         return Conflict("own_request", message)
     return None
+
+
+def _asked_for(task: Task, rights: Rights) -> bool:
+    """With the goal, or with a message that steered it: a colleague's task is no way round."""
+    if task.created_by_id == rights.user_id:
+        return True
+    name = User.objects.values_list("username", flat=True).get(pk=rights.user_id)
+    said = TaskEvent.objects.filter(task_id=task.pk, type="user_message")
+    # In the text of a message the quotation marks are escaped.
+    return said.filter(payload__contains=f'"by":{canonical_json(name)}').exists()
 
 
 def _named(capability: str, patterns: tuple[str, ...]) -> bool:

@@ -163,6 +163,22 @@ def test_who_asked_does_not_approve_but_may_reject(house: House, settings: Any) 
     assert resolve(house.alice, house.approval, "reject").status_code == 202
 
 
+def test_who_steered_somebody_else_s_task_asked_for_it_too(house: House, settings: Any) -> None:
+    demand(settings, other_approver=("write",))
+    forged = 'x","by":"charlie'
+    for who, text in ((house.dora, "Write it"), (house.bob, forged)):
+        told = Client(headers=bearer(who)).post(
+            f"/api/tasks/{house.task.pk}/messages",
+            {"text": text, "delivery": "steer"},
+            content_type="application/json",
+        )
+        assert told.status_code == 202
+    let_decide_everywhere(house.charlie)
+
+    assert code(resolve(house.dora, house.approval)) == (409, "own_request")
+    assert resolve(house.charlie, house.approval).status_code == 202, "nobody speaks for another"
+
+
 def test_somebody_else_approves_it(house: House, settings: Any) -> None:
     demand(settings, other_approver=("write",))
 
