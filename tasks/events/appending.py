@@ -16,7 +16,7 @@ import hmac
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -209,8 +209,16 @@ def _record(task_id: str, sequence: int, kind: str, time: str, payload: str) -> 
 
 
 def _hash(key: bytes, previous: str, record: str) -> str:
-    message = (previous or FIRST_PREVIOUS_HASH) + record
-    return hmac.digest(key, message.encode(), "sha256").hex()
+    found = _keyed(key).copy()
+    found.update(((previous or FIRST_PREVIOUS_HASH) + record).encode())
+    return found.hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _keyed(key: bytes) -> hmac.HMAC:
+    """`hmac.digest()` takes the key in anew, and gives the interpreter up however short the message
+    is, which a busy event loop makes a wait of a tenth of a millisecond."""
+    return hmac.new(key, digestmod="sha256")
 
 
 def _check_call(
