@@ -23,6 +23,8 @@ def canonical_json(value: Any) -> str:
         text = _encoder.encode(_plain(value)).decode()
     if "\\u0000" in text:
         text = _encoder.encode(_plain(value)).decode()
+    if text.isascii():
+        return text
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x85", "\\u0085")
 
 

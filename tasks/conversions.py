@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -50,8 +51,14 @@ def _parameter(db: BaseDatabaseWrapper, value: Any) -> Any:
 def moment(db: BaseDatabaseWrapper, value: datetime) -> Any:
     """An aware time as the database keeps it."""
     if db.vendor == "sqlite" and db.timezone is UTC:
-        return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ")
+        return _utc(value)
     return db.ops.adapt_datetimefield_value(value)
+
+
+@lru_cache(maxsize=64)
+def _utc(value: datetime) -> str:
+    """What is stored together has one time, in several rows."""
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ")
 
 
 # ── to the database ───────────────────────────────────────────────────────────────────────────

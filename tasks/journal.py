@@ -205,7 +205,12 @@ class Journal:
         for row in rows:
             self._mark(row.sequence)
             self.transcript.apply(events.typed(row))
-            self.head = Head(sequence=row.sequence, hash=row.hash, time=row.created_at)
+            self.head = Head(
+                sequence=row.sequence,
+                hash=row.hash,
+                time=row.created_at,
+                position=row.position,
+            )
 
     def _mark(self, sequence: int) -> None:
         """Tell the fold where the event stands that it takes next."""

@@ -31,7 +31,7 @@ from tasks.hub import Key, hub
 from tasks.logs import task_id as logged_task
 from tasks.models import Approval, Session, Task
 from tasks.runs import Ending, Observer, Run, Stop
-from tasks.statements import Prepared, Slot, fetch, key_of
+from tasks.statements import Prepared, Slot, UpdateEach, fetch, key_of
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
@@ -289,7 +289,7 @@ class Runner:
         held = {task_id: run.begun.run for task_id, run in self._runs.items()}
         if not held:
             return
-        kept = await writer.run(partial(_renew, self.worker, held))
+        kept = await writer.run(partial(renew, self.worker, held))
         for task_id in held.keys() - kept:
             run = self._runs.get(task_id)
             if run is not None and run.begun.run == held[task_id]:
@@ -366,16 +366,22 @@ def _lasts(model: type[Model], name: str, ids: list[str]) -> dict[UUID, int]:
     return {key_of(key): last for key, last in fetch(sql, *map(UUID, ids))}
 
 
-def _renew(worker: str, held: dict[UUID, int]) -> set[UUID]:
-    """Command: the tasks of `held` that still are ours, their lease prolonged."""
-    kept = set()
-    for task_id, run in held.items():
-        mine = Task.objects.filter(
-            pk=task_id, run=run, status=Task.Status.RUNNING, lease_worker=worker
-        )
-        if mine.update(**lease(worker)):
-            kept.add(task_id)
-    return kept
+_prolong = UpdateEach(
+    Task,
+    {"key": "id", "fence": "run", "holder": "lease_worker", "until": "lease_expires_at"},
+    "lease_expires_at = until",
+    "id = key AND run = fence AND lease_worker = holder AND status = 'running'",
+)
+
+
+def renew(worker: str, held: dict[UUID, int]) -> set[UUID]:
+    """Command: the tasks of `held`, each with its run, that still are ours, their lease prolonged."""
+    new = lease(worker)
+    mine = [(key, run, worker, new["lease_expires_at"]) for key, run in held.items()]
+    if _prolong(mine) == len(mine):
+        return set(held)
+    ours = Task.objects.filter(pk__in=held, lease_worker=worker, status=Task.Status.RUNNING)
+    return {key for key, run in ours.values_list("pk", "run") if held[key] == run}
 
 
 def _disown(worker: str) -> None:

@@ -65,38 +65,47 @@ def update(model: type[Model], changes: Mapping[str, Any], where: str, *params: 
 class UpdateEach:
     """Changes several rows of a model by one statement, each by values of its own.
 
-    `given` names these values, in their order, for the text of the statement behind `UPDATE table`;
-    each is of the kind of a field. With their names the table's own columns may not clash.
+    `given` names these values, in their order, for `SET` and `WHERE`; each is of the kind of a
+    field. With their names the table's own columns may not clash.
     """
 
-    def __init__(self, model: type[Model], given: Mapping[str, str], rest: str) -> None:
+    def __init__(self, model: type[Model], given: Mapping[str, str], sets: str, where: str) -> None:
         self._fields = [
             cast("Field[Any, Any]", model._meta.get_field(name)) for name in given.values()
         ]
-        self._head = f"WITH given({', '.join(given)}) AS (VALUES "
-        self._rest = f") UPDATE {model._meta.db_table} {rest}"
-        self._made: dict[str, tuple[list[Convert], str, str]] = {}
+        # SQLite's driver counts the rows of what begins with UPDATE, not of what begins with WITH.
+        self._head = f"UPDATE {model._meta.db_table} SET {sets} FROM (WITH given"  # noqa: S608
+        self._names = f"({', '.join(given)})"
+        self._rest = f"SELECT * FROM given) AS given WHERE {where}"  # noqa: S608
+        self._converts: dict[str, list[Convert]] = {}
+        self._texts: dict[tuple[str, int], str] = {}
 
-    def __call__(self, values: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """What the statement returns."""
+    def __call__(self, values: Sequence[Sequence[Any]]) -> int:
+        """How many rows were changed."""
         db = database()
-        converts, first, other = self._of(db)
-        places = ", ".join([first, *[other] * (len(values) - 1)])
+        converts = self._converts.get(db.vendor)
+        if converts is None:
+            converts = [to_database(db, field) for field in self._fields]
+            self._converts[db.vendor] = converts
         params = [
             convert(value) for row in values for convert, value in zip(converts, row, strict=True)
         ]
-        return rows(db, f"{self._head}{places}{self._rest}", params)
+        return change(db, self._text(db, len(values)), params)
 
-    def _of(self, db: BaseDatabaseWrapper) -> tuple[list[Convert], str, str]:
-        found = self._made.get(db.vendor)
+    def _text(self, db: BaseDatabaseWrapper, count: int) -> str:
+        """For so many rows, which never are more than runs."""
+        key = db.vendor, count
+        found = self._texts.get(key)
         if found is None:
-            converts = [to_database(db, field) for field in self._fields]
-            other = f"({', '.join(['%s'] * len(converts))})"
+            other = f"({', '.join(['%s'] * len(self._fields))})"
             first = other
             if db.vendor != "sqlite":  # the first row says of which types they all are
                 kinds = [field.cast_db_type(db) for field in self._fields]
                 first = f"({', '.join(f'CAST(%s AS {kind})' for kind in kinds)})"
-            found = self._made[db.vendor] = converts, first, other
+            places = ", ".join([first, *[other] * (count - 1)])
+            found = self._texts[key] = (
+                f"{self._head}{self._names} AS (VALUES {places}) {self._rest}"
+            )
         return found
 
 

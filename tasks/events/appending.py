@@ -15,23 +15,20 @@ from __future__ import annotations
 import hmac
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache, partial
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.utils import timezone
 
 from agent.events import StoredEvent
 from tasks import driver
 from tasks.canonical import canonical_json
 from tasks.conf import conf
 from tasks.conversions import moment
-from tasks.events.rows import Row, aware, key_of, text_of
+from tasks.events.rows import Row, aware, key_of, text_of, uuid_of
 from tasks.events.wire import frame, wire_time
 from tasks.hub import hub
 from tasks.models import Task, TaskEvent
@@ -60,6 +57,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     hash: str = ""
     time: datetime | None = None
     """Of its newest event."""
+    position: int = 0
+    """Of its newest event in the session, if that is known; others may have come behind it."""
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,8 +128,6 @@ _INSERT = """
         (task_id, session_id, sequence, position, type, payload, created_at, hash)
     VALUES """
 _INSERT_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s)"
-_COMMON = attrgetter("task_id", "session_id", "created_at")
-"""What the rows of one append have in common."""
 _RUNNING = str(Task.Status.RUNNING)
 _MOVE_HEAD = "UPDATE tasks_task SET last_hash = %s, last_event_at = %s WHERE id = %s"
 
@@ -154,10 +151,11 @@ def append(
     created_at = now(claimed.head.time)
     time = moment(db, created_at)
     last_position = _claim_positions(db, claimed.session_key, len(events), time)
-    rows = _rows(claimed, events, last_position - len(events), created_at)
+    rows = rows_of(_ready(claimed, events, created_at), last_position - len(events))
     insert(db, rows)
     _move_head(db, claimed.task_key, rows, time, changes or {})
-    return published(rows)
+    publish(rows)
+    return numbers(rows)
 
 
 def begin(task: Task, event: StoredEvent, *, fresh: bool = False) -> Appended:
@@ -172,30 +170,31 @@ def begin(task: Task, event: StoredEvent, *, fresh: bool = False) -> Appended:
     created_at = now(None)
     time = moment(db, created_at)
     position = 1 if fresh else _claim_positions(db, claimed.session_key, 1, time)
-    rows = _rows(claimed, [event], position - 1, created_at)
+    rows = rows_of(_ready(claimed, [event], created_at), position - 1)
     insert(db, rows)
     task.last_sequence, task.last_hash, task.last_event_at = 1, rows[0].hash, created_at
     task.first_position = position
-    return published(rows)
+    publish(rows)
+    return numbers(rows)
 
 
 def ready(task: tuple[uuid.UUID, uuid.UUID], head: Head, events: Sequence[StoredEvent]) -> Ready:
     """The events behind this head, not stored yet. `task`: its id and its session's."""
     created_at = now(head.time)
-    return Ready(*task, linked(str(task[0]), head, events, created_at), created_at)
+    return Ready(*task, linked(text_of(task[0]), head, events, created_at), created_at)
 
 
 def store(ready: Ready) -> Appended:
     """Inside the command that has moved the task's head to them."""
-    db, (task_id, session_id, links, created_at) = driver.database(), ready
-    time = moment(db, created_at)
-    last_position = _claim_positions(db, key_of(db, session_id), len(links), time)
-    before = last_position - len(links)
-    rows = rows_of(str(task_id), str(session_id), links, before, created_at)
+    db, count = driver.database(), len(ready.links)
+    time = moment(db, ready.created_at)
+    last_position = _claim_positions(db, key_of(db, ready.session_id), count, time)
+    rows = rows_of(ready, last_position - count)
     insert(db, rows)
     if rows[0].sequence == 1:
-        update(Task, {"first_position": rows[0].position}, "id = %s", task_id)
-    return published(rows)
+        update(Task, {"first_position": rows[0].position}, "id = %s", ready.task_id)
+    publish(rows)
+    return numbers(rows)
 
 
 def link(previous_hash: str, row: Row) -> str:
@@ -255,17 +254,15 @@ def _claim_positions(db: BaseDatabaseWrapper, session_key: Any, count: int, time
 
 def now(earlier: datetime | None) -> datetime:
     """In whole milliseconds, and not before the task's last event even if the clock was set back."""
-    found = timezone.now()
+    found = datetime.now(UTC)
     found = found.replace(microsecond=found.microsecond // 1000 * 1000)
     return found if earlier is None else max(found, earlier)
 
 
-def _rows(
-    claimed: _Claimed, events: Sequence[StoredEvent], position: int, created_at: datetime
-) -> list[Row]:
-    task_id = text_of(claimed.task_key)
-    links = linked(task_id, claimed.head, events, created_at)
-    return rows_of(task_id, text_of(claimed.session_key), links, position, created_at)
+def _ready(claimed: _Claimed, events: Sequence[StoredEvent], created_at: datetime) -> Ready:
+    task_id, session_id = uuid_of(claimed.task_key), uuid_of(claimed.session_key)
+    links = linked(text_of(task_id), claimed.head, events, created_at)
+    return Ready(task_id, session_id, links, created_at)
 
 
 def linked(
@@ -282,22 +279,21 @@ def linked(
     return links
 
 
-def rows_of(
-    task_id: str, session_id: str, links: Sequence[Link], position: int, created_at: datetime
-) -> list[Row]:
-    """The links as rows; `position` is the session's newest before them."""
+def rows_of(ready: Ready, position: int) -> list[Row]:
+    """The events as rows; `position` is the session's newest before them."""
+    task_id, session_id = text_of(ready.task_id), text_of(ready.session_id)
     return [
         Row(
             task_id=task_id,
             session_id=session_id,
             sequence=link.sequence,
-            position=position + number,
+            position=number,
             type=link.type,
             payload=link.payload,
-            created_at=created_at,
+            created_at=ready.created_at,
             hash=link.hash,
         )
-        for number, link in enumerate(links, start=1)
+        for number, link in enumerate(ready.links, start=position + 1)
     ]
 
 
@@ -310,12 +306,23 @@ def _fields(event: StoredEvent) -> dict[str, Any]:
 def insert(db: BaseDatabaseWrapper, rows: Sequence[Row]) -> None:
     """One statement for all rows: `executemany` costs a round trip more on PostgreSQL."""
     values: list[Any] = []
-    for (task_id, session_id, created_at), several in groupby(rows, _COMMON):
-        keys = key_of(db, task_id), key_of(db, session_id)
-        time = moment(db, created_at)
-        for row in several:
-            values += (*keys, row.sequence, row.position, row.type, row.payload, time, row.hash)
-    driver.change(db, _INSERT + ", ".join([_INSERT_ROW] * len(rows)), values)
+    for row in rows:
+        values += (
+            key_of(db, row.task_id),
+            key_of(db, row.session_id),
+            row.sequence,
+            row.position,
+            row.type,
+            row.payload,
+            moment(db, row.created_at),
+            row.hash,
+        )
+    driver.change(db, _insert(len(rows)), values)
+
+
+@lru_cache(maxsize=256)
+def _insert(count: int) -> str:
+    return _INSERT + ", ".join([_INSERT_ROW] * count)
 
 
 def _move_head(
@@ -335,10 +342,14 @@ def _move_head(
         driver.change(db, _MOVE_HEAD, [last.hash, time, task_key])
 
 
-def published(rows: Sequence[Row]) -> Appended:
-    """Their numbers; followers hear of them after COMMIT."""
+def publish(*appends: Sequence[Row]) -> None:
+    """Followers hear of them after COMMIT."""
     # A hub that fails costs followers a moment, not the command its success.
-    transaction.on_commit(partial(_publish, rows), robust=True)
+    transaction.on_commit(partial(_publish, appends), robust=True)
+
+
+def numbers(rows: Sequence[Row]) -> Appended:
+    """Those of one append."""
     first, last = rows[0], rows[-1]
     return Appended(
         session_id=first.session_id,
@@ -346,14 +357,19 @@ def published(rows: Sequence[Row]) -> Appended:
         first_position=first.position,
         last_position=last.position,
         created_at=first.created_at,
-        head=Head(sequence=last.sequence, hash=last.hash, time=last.created_at),
+        head=Head(
+            sequence=last.sequence,
+            hash=last.hash,
+            time=last.created_at,
+            position=last.position,
+        ),
     )
 
 
-def _publish(rows: Sequence[Row]) -> None:
+def _publish(appends: Sequence[Sequence[Row]]) -> None:
     """After COMMIT: who begins to listen later than that reads the rows itself."""
-    if hub.wants(rows[0].task_id, rows[0].session_id):
-        hub.committed_from_thread([frame(row) for row in rows])
+    wanted = [rows for rows in appends if hub.wants(rows[0].task_id, rows[0].session_id)]
+    hub.committed_from_thread([frame(row) for rows in wanted for row in rows])
 
 
 def forget(task_id: str | uuid.UUID) -> None:

@@ -27,8 +27,21 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def key_of(db: BaseDatabaseWrapper, value: str | uuid.UUID) -> Any:
     """An id as this database keeps it."""
-    key = value if isinstance(value, uuid.UUID) else uuid.UUID(value)
-    return key if db.features.has_native_uuid_field else key.hex
+    key = uuid_of(value)
+    return key if db.features.has_native_uuid_field else hex_of(key)
+
+
+# Ids come again and again, in every event of a run; making another form of one costs ten lookups.
+
+
+@functools.lru_cache(maxsize=1024)
+def uuid_of(key: str | uuid.UUID) -> uuid.UUID:
+    return key if isinstance(key, uuid.UUID) else uuid.UUID(key)
+
+
+@functools.lru_cache(maxsize=1024)
+def hex_of(key: uuid.UUID) -> str:
+    return key.hex
 
 
 @functools.lru_cache(maxsize=1024)

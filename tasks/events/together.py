@@ -1,8 +1,10 @@
 """Appends of several runs in one transaction: as many statements for all as for one.
 
-Each knows where its task's chain ended when it last stored something. That is looked at, with the
-fence, by the statement that moves the heads: where somebody else stored something meanwhile, or owns
-the task, it moves fewer than it was given, and all of them have to be stored one by one.
+Each knows where its task's chain, and its session's numbering, ended when it last stored something.
+That is looked at, with the fence, by the statements that move both: where somebody else stored
+something meanwhile, or owns the task, they move fewer than they were given, and all of them have to
+be stored one by one. So no statement returns rows: each row of an answer is a step in which other
+threads get the interpreter.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ import msgspec
 from agent.events import StoredEvent
 from tasks import driver
 from tasks.events import appending
-from tasks.events.appending import Appended, Head, Ready, insert, published, rows_of
-from tasks.events.rows import key_of
+from tasks.events.appending import Appended, Head, Ready, insert, numbers, publish, rows_of
 from tasks.models import Session, Task
 from tasks.statements import UpdateEach
 
@@ -45,46 +46,46 @@ class NotTogether(Exception):
     of the work and has to be rolled back."""
 
 
-_claim_sequences = UpdateEach(
+_move_heads = UpdateEach(
     Task,
     {"key": "id", "fence": "run", "known": "last_sequence", **_NEW},
-    f"SET {', '.join(f'{name} = {new}' for new, name in _NEW.items())} FROM given"
-    " WHERE id = key AND run = fence AND last_sequence = known AND status = 'running'"
-    " RETURNING id",
+    ", ".join(f"{name} = {new}" for new, name in _NEW.items()),
+    "id = key AND run = fence AND last_sequence = known AND status = 'running'",
 )
 # Always after the rows of the tasks, as in every append.
-_claim_positions = UpdateEach(
+_move_positions = UpdateEach(
     Session,
-    {"key": "id", "more": "last_position", "moment": "updated_at"},
-    "SET last_position = last_position + more, updated_at = moment FROM given"
-    " WHERE id = key RETURNING id, last_position",
+    {"key": "id", "known": "last_position", "new": "last_position", "moment": "updated_at"},
+    "last_position = new, updated_at = moment",
+    "id = key AND last_position = known",
 )
 
 
 def append_together(wanted: Sequence[Wanted]) -> list[Appended]:
     """Inside a command: store all of them, or raise NotTogether. The tasks are of different sessions."""
-    db = driver.database()
     ready = [_ready(each) for each in wanted]
-    moved = _claim_sequences([_moves(*pair) for pair in zip(wanted, ready, strict=True)])
-    if len(moved) != len(wanted):
+    pairs = list(zip(wanted, ready, strict=True))
+    if _move_heads([_head(*pair) for pair in pairs]) != len(wanted):
         raise NotTogether
-    more = [(each.session_id, len(each.links), each.created_at) for each in ready]
-    positions = dict(_claim_positions(more))
-    if len(positions) != len(wanted):
-        raise NotTogether  # two runs in one session: never by our own doing
-    stored = []
-    for task_id, session_id, links, created_at in ready:
-        before = positions[key_of(db, session_id)] - len(links)
-        stored.append(rows_of(str(task_id), str(session_id), links, before, created_at))
-    insert(db, [row for rows in stored for row in rows])
-    return [published(rows) for rows in stored]
+    if _move_positions([_positions(*pair) for pair in pairs]) != len(wanted):
+        raise NotTogether
+    stored = [rows_of(events, each.head.position) for each, events in pairs]
+    insert(driver.database(), [row for rows in stored for row in rows])
+    publish(*stored)
+    return [numbers(rows) for rows in stored]
 
 
 def _ready(wanted: Wanted) -> Ready:
     return appending.ready((wanted.task_id, wanted.session_id), wanted.head, wanted.events)
 
 
-def _moves(wanted: Wanted, ready: Ready) -> tuple[Any, ...]:
-    """In the order of what `_claim_sequences` is given."""
+def _head(wanted: Wanted, ready: Ready) -> tuple[Any, ...]:
+    """In the order of what `_move_heads` is given."""
     counters = (wanted.counters[name] for name in COUNTERS)
     return (wanted.task_id, wanted.run, wanted.head.sequence, *ready.fields.values(), *counters)
+
+
+def _positions(wanted: Wanted, ready: Ready) -> tuple[Any, ...]:
+    """In the order of what `_move_positions` is given."""
+    before = wanted.head.position
+    return (wanted.session_id, before, before + len(ready.links), ready.created_at)

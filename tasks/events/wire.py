@@ -45,8 +45,9 @@ _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text_decoder = msgspec.json.Decoder(str)
 
 
+@lru_cache(maxsize=64)
 def wire_time(moment: datetime) -> str:
-    """UTC with milliseconds: `2026-01-31T09:30:00.123Z`."""
+    """UTC with milliseconds: `2026-01-31T09:30:00.123Z`. Events of one append have one."""
     utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return f"{utc.isoformat(timespec='milliseconds')[:-6]}Z"
 
@@ -85,7 +86,6 @@ def told(task_id: str, rows: Iterable[tuple[int, int, str, str, str]]) -> Iterat
 
 @lru_cache(maxsize=16)
 def _time_of(created_at: str) -> str:
-    """Those of one append have one."""
     return wire_time(aware(created_at))
 
 

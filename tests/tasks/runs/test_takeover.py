@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from tasks.approvals import Reply
 from tasks.errors import Conflict, Invalid, NotFound
 from tasks.events import Row
 from tasks.models import Task
-from tasks.runner import Runner
+from tasks.runner import Runner, renew
 from tasks.sessions import WorkingTime
 from tasks.writer import writer
+from tests.support.counting import written
+from tests.support.rows import make_task
 from tests.support.runs import House, ScriptedModels
 from tests.support.turns import DONE, READ, WRITE
 
@@ -52,6 +55,37 @@ async def test_a_living_run_is_not_stolen(house: House) -> None:
             await house.rest(theirs)
             task = await Task.objects.aget(pk=created.task_id)
             assert (task.status, task.run, task.lease_worker) == ("running", 1, mine.worker)
+
+
+def _held(worker: str, run: int = 1, status: str = Task.Status.RUNNING) -> Task:
+    until = timezone.now() + timedelta(seconds=1)
+    return make_task(status=status, run=run, lease_worker=worker, lease_expires_at=until)
+
+
+async def test_leases_of_many_runs_are_renewed_by_one_statement(house: House) -> None:
+    tasks = [await sync_to_async(_held)("test:1") for _ in range(20)]
+    async with written() as statements:
+        kept = await writer.run(partial(renew, "test:1", {task.pk: 1 for task in tasks}))
+    assert kept == {task.pk for task in tasks}
+    assert len(statements) == 1
+    for task in tasks:
+        row = await Task.objects.aget(pk=task.pk)
+        assert row.lease_expires_at is not None
+        assert row.lease_expires_at > timezone.now() + timedelta(seconds=2)
+
+
+async def test_no_lease_is_renewed_that_is_not_ours_any_more(house: House) -> None:
+    ours = await sync_to_async(_held)("test:1")
+    lost = [
+        await sync_to_async(_held)("test:2"),
+        await sync_to_async(_held)("test:1", run=2),
+        await sync_to_async(_held)("test:1", status=Task.Status.COMPLETED),
+    ]
+    kept = await writer.run(partial(renew, "test:1", {task.pk: 1 for task in (ours, *lost)}))
+    assert kept == {ours.pk}
+    for task in lost:
+        row = await Task.objects.aget(pk=task.pk)
+        assert row.lease_expires_at == task.lease_expires_at
 
 
 async def test_a_run_that_lost_its_task_writes_nothing_more(house: House) -> None:
