@@ -162,7 +162,17 @@ def test_a_root_that_became_a_link_is_not_the_workspace_any_more(
     assert not list(evil.rglob("o.txt"))
 
 
-@pytest.mark.parametrize("name", ["mem\u200bory/MEMORY.md", "re\u00adport.txt", "a.txt\ufeff"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mem\u200bory/MEMORY.md",
+        "re\u00adport.txt",
+        "a.txt\ufeff",
+        "a\u061c.txt",
+        "a\u206a",
+        "a\U000e0061",
+    ],
+)
 def test_a_name_with_unseen_characters_is_not_written(tmp_path: Path, name: str) -> None:
     """On a card it would look like another one."""
     with pytest.raises(PathRefused, match="cannot be seen"):
@@ -179,6 +189,8 @@ def test_a_name_with_unseen_characters_is_not_written(tmp_path: Path, name: str)
         "memory.",
         "memory . ",
         "me\u200bmory",
+        "mem\u206fory",
+        "memory\U000e0061",
         "\ufb01x",
     ],
 )
@@ -203,6 +215,8 @@ def test_a_forbidden_directory_has_no_other_spelling(tmp_path: Path, path: str) 
         ("notes/../skills/x", True),
         ("\u017fkills/a/b/c/d", True),
         ("s\u200bkills/x", True),
+        ("sk\u206aills/x", True),
+        ("skills\U000e0041/x", True),
         ("skills./x", True),
         ("\uff53kills/x", True),
         ("memory/MEMORY.md", True),
