@@ -59,8 +59,7 @@ def tools() -> list[dict[str, Any]]:
 
 def called(name: str, arguments: dict[str, Any]) -> list[Any]:
     if name == "write":
-        Path(arguments["path"]).write_text(arguments["content"])
-        return [{"type": "text", "text": f"wrote {arguments['path']}"}]
+        return written(arguments["path"], arguments["content"])
     if name == "dial":
         try:
             socket.create_connection(("127.0.0.1", arguments["port"]), 5).close()
@@ -85,6 +84,17 @@ def called(name: str, arguments: dict[str, Any]) -> list[Any]:
             "not even an object",
         ]
     return [{"type": "text", "text": json.dumps(arguments, sort_keys=True)}]
+
+
+def written(path: str, content: str) -> list[Any]:
+    if MODE != "held":
+        Path(path).write_text(content)
+        return [{"type": "text", "text": f"wrote {path}"}]
+    with Path(path).open("a") as file:
+        file.write(content)
+    while Path("hold").exists():  # the effect is there, and its answer is not
+        time.sleep(0.01)
+    return [{"type": "text", "text": f"added to {path}"}]
 
 
 def grown(processes: int, megabytes: int) -> list[Any]:
