@@ -17,6 +17,7 @@ import re
 from functools import cache
 from typing import cast
 
+from agent.toolbox import NOT_A_DIFF
 from tasks.words import FOLDER, language
 
 NUMBERS = ("n", "m", "used", "limit", "more", "mb", "seconds", "port", "done")
@@ -24,6 +25,11 @@ WORDS = ("scope", "status", "what")
 QUOTED = "said"
 MAX_TEXT = 4000
 """Characters; longer ones are nothing that the server says."""
+NO_WORDS = (
+    *("── command", "── what the line runs"),
+    *("── arguments, as they are sent", "── what it changed"),
+)
+"""Headings of evidence under which others speak."""
 _PLACE = re.compile(r"\{(\w+)\}")
 _BETWEEN = re.compile(r"(?<=[.?!]) ")
 
@@ -31,6 +37,19 @@ _BETWEEN = re.compile(r"(?<=[.?!]) ")
 def told(text: str) -> str:
     """What the server said, in the reader's language."""
     return told_in(language(), text)
+
+
+def told_evidence(text: str) -> str:
+    """What a call would do, as it is shown to whoever decides: headings, and the lines below those
+    under which only the server speaks. A diff stays as it is."""
+    if not text.startswith(NOT_A_DIFF):
+        return text
+    tag, heading, lines = language(), "", []
+    for line in text.split("\n"):
+        heading = line if line.startswith(f"{NOT_A_DIFF} ") else heading
+        found = None if heading in NO_WORDS and line != heading else _whole(tag, line)
+        lines.append(line if found is None else found)
+    return "\n".join(lines)
 
 
 def told_in(tag: str, text: str) -> str:

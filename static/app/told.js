@@ -35,8 +35,7 @@ export function toldEvidence(text) {
     .split("\n")
     .map((line) => {
       if (line.startsWith("── ")) heading = line;
-      else if (NO_WORDS.has(heading)) return line;
-      return whole(line) ?? line;
+      return NO_WORDS.has(heading) && line !== heading ? line : (whole(line) ?? line);
     })
     .join("\n");
 }

@@ -17,13 +17,14 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from agent.text import visible
 from tasks import access, decisions, goals, quorum
 from tasks.approvals import Reply
 from tasks.errors import NotFound, ServiceError
 from tasks.models import Approval
 from tasks.notify import LINK_SALT
 from tasks.pages.boot import reader_of
-from tasks.told import told
+from tasks.told import told, told_evidence
 from tasks.words import say
 from tasks.writer import WriterUnavailable
 
@@ -92,11 +93,12 @@ def _page(
     refusal = quorum.refusal(now, quorum.rights_of(reader.user_id))
     context: dict[str, Any] = {
         "approval": now,
-        "goal": goals.plain(now.task.goal),
-        "reason": told(now.reason),
+        "goal": visible(goals.plain(now.task.goal)),
+        "diff": told_evidence(visible(now.diff)),
+        "reason": told(visible(now.reason)),
         "risk": say(_RISKS.get(now.risk, now.risk)),
         "state": say(_STATES[now.status]),
-        "arguments": json.dumps(now.arguments, indent=2, ensure_ascii=False),
+        "arguments": visible(json.dumps(now.arguments, indent=2, ensure_ascii=False)),
         "open": now.status == Approval.Status.PENDING,
         "refused": refused,
         "only_reject": _words(refusal) if refusal is not None else "",
@@ -121,4 +123,4 @@ def _words(refusal: ServiceError) -> str:
         case "stale":
             return say("The target changed after you were asked.")
         case _:
-            return refusal.message
+            return told(refusal.message)

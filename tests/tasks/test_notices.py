@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import html
 import json
 import re
 import threading
@@ -28,6 +29,7 @@ from django.utils import timezone
 
 from tasks import notices, notify, waiting
 from tasks.models import Approval, Member, Notice
+from tasks.told import told_in
 from tasks.writer import writer
 from tests.support import runs
 from tests.support.people import House, bearer, make_approval, make_house, see
@@ -277,6 +279,21 @@ def test_the_page_of_the_link_speaks_the_reader_s_language(house: House, setting
 
     assert "<dd>中</dd>" in page, "the risk"
     assert "<dd>待定</dd>" in page, "the state"
+
+
+def test_the_page_of_the_link_shows_a_command_as_it_is_and_says_where_in_chinese(
+    house: House, settings: Any
+) -> None:
+    command = "── command\nsandbox: bubblewrap \u202ehs.x\n\n── where\nsandbox: bubblewrap\n"
+    reason = "run_command has an effect, so a person decides."
+    Approval.objects.filter(pk=house.approval.pk).update(diff=command, reason=reason)
+    path = link(house, settings)
+    page = browser(house.dora).get(path, headers={"accept-language": "zh-hans"}).content.decode()
+
+    where = html.escape(told_in("zh-Hans", "sandbox: bubblewrap"))
+    shown = f"── 命令\nsandbox: bubblewrap &lt;202E&gt;hs.x\n\n── 运行位置\n{where}\n"
+    assert shown in page
+    assert told_in("zh-Hans", reason) in page
 
 
 def test_the_link_is_no_way_in(house: House, settings: Any) -> None:
