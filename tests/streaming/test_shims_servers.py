@@ -109,7 +109,7 @@ def test_what_a_client_takes_at_once_waits_for_no_turn_of_the_reactor(server: Da
 
 
 def test_daphne_s_own_command_serves_on_asyncio_s_loop(tmp_path: Path) -> None:
-    with Daphne(tmp_path, application=PROBE, command=plain_daphne_command(PROBE)) as server:
+    with probe(tmp_path, command=plain_daphne_command(PROBE)) as server:
         assert httpx.get(f"{server.url}/words", timeout=20).text.endswith("99 ")
         assert (stats(server)["loop"], stats(server)["watched"]) == ("asyncio", 0)
         assert server.terminate() == 0

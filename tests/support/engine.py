@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def fold(log: Sequence[StoredEvent]) -> Transcript:
     return transcript
 
 
+@cache
+def _standard() -> Toolbox:
+    """One for all, as in a server: to look through the schemas takes longer than most runs."""
+    return Toolbox(builtin_tools())
+
+
 REPLY_PARTS = (AssistantMessageAdded, ReasoningMessage, ToolCallRequested)
 
 
@@ -93,6 +100,7 @@ class Bench:
     system: str = "You are a test."
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
+    _box: Toolbox | None = None
 
     def __post_init__(self) -> None:
         self.provider = SummarizingProvider(self.turns)
@@ -107,7 +115,6 @@ class Bench:
         left = die_after
         transcript = self.transcript = fold(self.log)
         produced: list[AgentEvent] = []
-        toolbox = Toolbox(self.tools)
         engine = run(
             transcript,
             [
@@ -120,7 +127,7 @@ class Bench:
             ],
             Judge(
                 policy=Policy(mode=self.mode, rules=self.rules),
-                toolbox=toolbox,
+                toolbox=self._toolbox(),
                 workspace=Workspace(self.folder),
                 claim=self.claim,
                 connections=self.connections,
@@ -142,9 +149,14 @@ class Bench:
                     left = None if left is None else left - 1
                 if left == 0 or (stop_at is not None and isinstance(event, stop_at)):
                     break
-        toolbox.close()
         self.seen += produced
         return produced
+
+    def _toolbox(self) -> Toolbox:
+        tools = tuple(self.tools)
+        if self._box is None or self._box.tools != tools:
+            self._box = _standard() if tools == _standard().tools else Toolbox(tools)
+        return self._box
 
     def answer(self, status: str, call_id: str = "", **more: Any) -> None:
         """A person's reply to the newest question (about `call_id`)."""
