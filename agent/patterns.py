@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+import idna
+
 from agent.launchers import UNKNOWN
 from agent.paths import folded
 
@@ -62,6 +64,49 @@ def fits_words(pattern: str, words: Sequence[str], *, loosely: bool) -> bool:
 def exactly(path: str) -> str:
     """The path pattern that fits this path and no other."""
     return glob.escape(path)
+
+
+def tidied(kind: str, pattern: str) -> str:
+    """A pattern of a rule as it is written down: spelt as what it is held against, and never wider
+    than it looks. Raises ValueError with a sentence; `kind` is the name of the rule's field."""
+    check = {"path": _tidied_path, "host": _tidied_host, "command": _tidied_command}.get(kind)
+    return check(pattern) if check and pattern else pattern
+
+
+def _tidied_path(pattern: str) -> str:
+    names = [name for name in pattern.split("/") if name not in ("", ".")]
+    if ".." in names:
+        raise ValueError("A rule sees where a path leads, which never has “..” in it.")
+    if pattern.endswith("/"):
+        names.append(ANY_MORE)
+    if not names:
+        raise ValueError("This names no file. Write ** for everything in the workspace.")
+    return "/".join(names)
+
+
+def _tidied_host(pattern: str) -> str:
+    host = pattern.lower().rstrip(".")
+    if not host or re.search(r"[/@\s]|^[^:]*:\d*$", host):
+        raise ValueError("A host is a name or an address, without a scheme, a port or a path.")
+    return ".".join(map(_label, host.split(".")))
+
+
+def _label(text: str) -> str:
+    """A part of a host's name as it goes over the wire; a part with a wildcard stays."""
+    try:
+        return text if text.isascii() else idna.encode(text, uts46=True).decode()
+    except idna.IDNAError:
+        return text
+
+
+def _tidied_command(pattern: str) -> str:
+    try:
+        words = split(pattern)
+    except ValueError:
+        raise ValueError("A quotation mark is not closed.") from None
+    if not "".join(words):
+        raise ValueError("This names no command.")
+    return pattern
 
 
 @lru_cache(maxsize=1024)

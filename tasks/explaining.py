@@ -17,6 +17,7 @@ from asgiref.sync import sync_to_async
 
 from agent.events import ToolCallRequested, from_payload
 from agent.judging import Judge
+from agent.patterns import tidied
 from agent.policy import Decision, Mode, Policy, Rule, Scope, Verdict
 from agent.workspace import Workspace as Guard
 from tasks import rules, wiring
@@ -85,6 +86,11 @@ class RuleText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def rule(self, number: int) -> Rule:
         fields = msgspec.structs.asdict(self)
         label = fields.pop("note") or f"{number} of the file"
+        for name in ("path", "host", "command"):
+            try:
+                fields[name] = tidied(name, fields[name])
+            except ValueError as problem:
+                raise ValueError(f"Rule {number}, {name}: {problem}") from problem
         return Rule(id=f"file:{number}", label=label, **fields)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-import idna
 from asgiref.sync import async_to_sync
 from django import forms
 from django.contrib import admin
@@ -63,14 +62,11 @@ class RuleForm(RuleModelForm):
         self._check_place(values)
         if values.get("final") and values.get("scope") != PolicyRule.Scope.GLOBAL:
             self.add_error("final", "Only a global rule can be final.")
-        try:
-            patterns.split(values.get("command") or "")
-        except ValueError:
-            self.add_error("command", "A quotation mark is not closed.")
-        if ".." in (values.get("path") or "").split("/"):
-            self.add_error("path", "A rule sees where a path leads, which never has “..” in it.")
-        for name in ("path", "host"):
-            values[name] = _tidy(name, values.get(name) or "")
+        for name in PATTERNS:
+            try:
+                values[name] = patterns.tidied(name, values.get(name) or "")
+            except ValueError as problem:
+                self.add_error(name, str(problem))
         return values
 
     def _check_place(self, values: dict[str, Any]) -> None:
@@ -80,22 +76,6 @@ class RuleForm(RuleModelForm):
                 self.add_error(name, f"Say which {name}.")
             elif name != scope and values.get(name):
                 self.add_error(name, f"A {scope} rule has no {name}.")
-
-
-def _tidy(name: str, pattern: str) -> str:
-    """As paths and hosts are spelt when a rule is held against them."""
-    if name == "host":
-        return ".".join(map(_label, pattern.lower().rstrip(".").split(".")))
-    below = "/**" if pattern.endswith("/") else ""
-    return "/".join(part for part in pattern.split("/") if part not in ("", ".")) + below
-
-
-def _label(text: str) -> str:
-    """A part of a host's name as it goes over the wire; a part with a wildcard stays."""
-    try:
-        return text if text.isascii() else idna.encode(text, uts46=True).decode()
-    except idna.IDNAError:
-        return text
 
 
 class ExplainForm(forms.Form):

@@ -124,6 +124,17 @@ def test_the_command_refuses_in_words(house: House, words: tuple[str, ...], said
     assert refused.value.returncode == 2
 
 
+def test_patterns_of_a_file_are_read_as_those_of_the_form(house: House, tmp_path: Path) -> None:
+    requested(house.task, "reports/may.md")
+    file = tmp_path / "rules.json"
+    file.write_text(json.dumps([{"decision": "deny", "path": "./reports/"}]))
+    assert policy_test("--replay", "--rules", str(file))[1].endswith("1 would change\n")
+    for wrong in ({"path": "."}, {"host": "http://x.org"}, {"command": "'"}):
+        file.write_text(json.dumps([{"decision": "allow", **wrong}]))
+        with pytest.raises(CommandError, match="Rule 1, "):
+            policy_test("--replay", "--rules", str(file))
+
+
 @pytest.mark.parametrize("text", ["{", "{}", '[{"decision": "maybe"}]', '[{"verdict": "deny"}]'])
 def test_a_file_that_holds_no_rules_is_refused(house: House, tmp_path: Path, text: str) -> None:
     file = tmp_path / "rules.json"
@@ -178,6 +189,12 @@ def test_an_administrator_writes_a_rule_and_the_audit_says_so(admin: Client, hou
         ({"scope": "workspace", "final": "on"}, "Only a global rule can be final."),
         ({"command": "git 'log"}, "A quotation mark is not closed."),
         ({"path": "notes/../secrets/**"}, "A rule sees where a path leads"),
+        ({"path": "."}, "Write ** for everything"),
+        ({"path": "./."}, "Write ** for everything"),
+        ({"host": "."}, "A host is a name"),
+        ({"host": "https://example.com"}, "A host is a name"),
+        ({"host": "example.com:443"}, "A host is a name"),
+        ({"command": "''"}, "This names no command"),
         ({"decision": "maybe"}, "maybe is not one of the available choices."),
     ],
 )
@@ -192,6 +209,9 @@ def test_a_rule_that_makes_no_sense_is_refused_beside_its_field(
     ("field", "written", "stored"),
     [
         ("path", "./a//b/./c.md", "a/b/c.md"),
+        ("path", "reports/", "reports/**"),
+        ("path", "/", "**"),
+        ("host", "::1", "::1"),
         ("host", "*.B\u00fccher.Example.", "*.xn--bcher-kva.example"),
         ("host", "Stra\u00dfe.example", "xn--strae-oqa.example"),
     ],
