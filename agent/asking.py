@@ -12,7 +12,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +44,7 @@ from agent.policy import Decision
 from agent.providers import Model, ModelRequest
 from agent.providers.failures import failure
 from agent.room import Room
-from agent.text import cut
+from agent.text import cut, size_of_text
 from agent.toolbox import Toolbox
 from agent.transcript import ABOUT_A_LIMIT, Transcript
 from agent.waits import Limit
@@ -83,7 +83,7 @@ class ModelDesk:
         *,
         models: Sequence[Model],
         judge: Judge,
-        system: Callable[[], str],
+        system: str,
         retries: Retries,
         deadline: float,
     ) -> None:
@@ -97,7 +97,7 @@ class ModelDesk:
         """Event-loop time at which the task's seconds are used up."""
         self._tries = 0
         """Of the current model in the current step."""
-        self._room = Room(judge.toolbox.definitions_size)
+        self._room = Room(judge.toolbox.definitions_size + size_of_text(system))
 
     async def ask(self, step: int) -> AsyncGenerator[AgentEvent, None]:
         """Ends with the events of a reply, all of them between two of the consumer's questions, or
@@ -106,14 +106,13 @@ class ModelDesk:
         self._room.begin_step()
         while True:
             attempt, self._tries = attempt + 1, self._tries + 1
-            system = self._system()
-            summary = await self._summarize(step, system)
+            summary = await self._summarize(step)
             if summary is not None:
                 yield summary
             yield ModelCallStarted(step=step, model=self._model.provider.model, attempt=attempt)
             began = time.monotonic()
             outcome: Reply | ProviderError | None = None
-            async with aclosing(self._attempt(step, system)) as items:
+            async with aclosing(self._attempt(step)) as items:
                 async for item in items:
                     if isinstance(item, Reply | ProviderError):
                         outcome = item
@@ -142,11 +141,9 @@ class ModelDesk:
 
     # ── one attempt ──────────────────────────────────────────────────────────────────────────
 
-    async def _attempt(
-        self, step: int, system: str
-    ) -> AsyncGenerator[Delta | Reply | ProviderError, None]:
+    async def _attempt(self, step: int) -> AsyncGenerator[Delta | Reply | ProviderError, None]:
         """Deltas, then the reply or how it failed."""
-        request = self._request(step, system)
+        request = self._request(step)
         now, limit = asyncio.get_running_loop().time, Limit(self._deadline)
         try:
             async with aclosing(self._model.provider.stream(request)) as stream:
@@ -164,11 +161,11 @@ class ModelDesk:
         except ProviderError as error:
             yield error
 
-    def _request(self, step: int, system: str) -> ModelRequest:
-        history = fit(self._transcript.messages(), self._room.budget(self._model, system))
-        self._room.sending(system, history)
+    def _request(self, step: int) -> ModelRequest:
+        history = fit(self._transcript.messages(), self._room.budget(self._model))
+        self._room.sending(history)
         return ModelRequest(
-            system=system,
+            system=self._system,
             messages=history,
             tools=self._toolbox.definitions,
             step=step,
@@ -177,9 +174,9 @@ class ModelDesk:
 
     # ── room ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _summarize(self, step: int, system: str) -> ContextCompacted | None:
+    async def _summarize(self, step: int) -> ContextCompacted | None:
         """Before a call: the older history as a summary, when nothing else makes it fit."""
-        budget = self._room.budget(self._model, system)
+        budget = self._room.budget(self._model)
         if not self._room.is_short(self._transcript.messages(), budget):
             return None
         covered = compaction.covers(self._transcript.entries, budget)

@@ -63,7 +63,8 @@ class Loop:
     models: Sequence[Model]
     judge: Judge
     limits: Limits
-    system: Callable[[], str]
+    system: str
+    """The prompt; the same in all steps, so that providers may cache what begins with it."""
     repeat_limit: int = 6
     retries: Retries = field(default_factory=Retries)
     outer: Outer | None = None
@@ -184,7 +185,7 @@ def run(
     judge: Judge,
     limits: Limits,
     *,
-    system: Callable[[], str],
+    system: str,
     repeat_limit: int = 6,
     retries: Retries | None = None,
     outer: Outer | None = None,

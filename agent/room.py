@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from agent.context import Meter, shortened, size
 from agent.messages import Message, Usage
 from agent.providers import Model
-from agent.text import size_of_text
 
 MAX_REPLY_TOKENS = 8192
 """Kept free for the reply, or a quarter of what the model can read if that is less."""
@@ -24,9 +23,9 @@ AFTER_OVERFLOW = 0.6
 class Room:
     """How much history fits into what the model can read."""
 
-    def __init__(self, tools: int) -> None:
-        self._tools = tools
-        """Bytes of the tools' definitions."""
+    def __init__(self, fixed: int) -> None:
+        self._fixed = fixed
+        """Bytes of what every request begins with: the system prompt and the tools' definitions."""
         self._meter = Meter()
         self._most: float = math.inf
         """Bytes of a request that a server found too long, less a good part of them."""
@@ -38,11 +37,11 @@ class Room:
     def begin_step(self) -> None:
         self._overflows = 0
 
-    def budget(self, model: Model, system: str) -> int:
+    def budget(self, model: Model) -> int:
         """Bytes for the history, with room left for the reply."""
         reply = min(MAX_REPLY_TOKENS, model.context_tokens // 4)
         whole = (model.context_tokens - reply) * self._meter.bytes_per_token
-        return max(LEAST_BUDGET, int(min(whole, self._most)) - self._fixed(system))
+        return max(LEAST_BUDGET, int(min(whole, self._most)) - self._fixed)
 
     def is_short(self, history: Sequence[Message], budget: int) -> bool:
         """Whether leaving out old results is not enough, or has just proved not to be."""
@@ -52,8 +51,8 @@ class Room:
             return self._short
         return size(shortened(history, budget)) > budget
 
-    def sending(self, system: str, history: Sequence[Message]) -> None:
-        self._sent = self._fixed(system) + size(history)
+    def sending(self, history: Sequence[Message]) -> None:
+        self._sent = self._fixed + size(history)
 
     def learn(self, usage: Usage) -> None:
         self._short = False
@@ -69,6 +68,3 @@ class Room:
     def give_up(self) -> None:
         """The model would not summarize; it is not asked for that again in this run."""
         self._hopeless = True
-
-    def _fixed(self, system: str) -> int:
-        return self._tools + size_of_text(system)

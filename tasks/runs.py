@@ -190,13 +190,13 @@ class Run:
 
     async def _work(self) -> Ending:
         self._journal.transcript = self.begun.transcript or await _fold(self.begun.task)
-        background = await self.kit.background()
+        system = self.kit.system(await self.kit.background())
         engine = run(
             self._transcript,
             self.begun.choice.models,
             self.kit.judge,
             self.kit.limits,
-            system=partial(self.kit.system, background),
+            system=system,
             repeat_limit=self.kit.repeat_limit,
             retries=self.kit.retries,
             outer=partial(database_sync_to_async(usage.gauges), self.begun.task)

@@ -1,4 +1,4 @@
-"""The system prompt, built anew for every model call from values that the caller knows."""
+"""The system prompt, built anew for every run from values that the caller knows."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def calls_of(folder: Path, reads: int) -> int:
         [Model(provider=provider)],
         Judge(policy=Policy(), toolbox=toolbox, workspace=Workspace(folder)),
         Limits(max_steps=100),
-        system=lambda: "You are a test.",
+        system="You are a test.",
         repeat_limit=0,
     )
     kinds: list[type] = []

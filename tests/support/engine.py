@@ -133,7 +133,7 @@ class Bench:
                 connections=self.connections,
             ),
             self.limits,
-            system=lambda: self.system,
+            system=self.system,
             repeat_limit=self.repeat_limit,
             retries=self.retries,
         )
