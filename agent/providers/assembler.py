@@ -105,9 +105,10 @@ class Assembler:
         waiting = list(payloads)
         at = 0
         while at < len(waiting):
-            texts = self._alike.texts(waiting, at)
-            self._texts(texts)
-            at += len(texts)
+            if self._alike.head:
+                texts = self._alike.texts(waiting, at)
+                self._texts(texts)
+                at += len(texts)
             if at < len(waiting):
                 self._payload(waiting[at])
                 at += 1
@@ -338,6 +339,8 @@ class Assembler:
     def _told_apart(self) -> list[Delta]:
         """Text and reasoning as the whole reply shows them."""
         text = self._streams[self._text_id].text if self._text_id else ""
+        if not text and not self._think_open:
+            return []
         thought = self._streams[self._reasoning_id].text if self._reasoning_id else ""
         if found := lone_end(text):
             self.ended_unopened = True

@@ -15,6 +15,7 @@ import msgspec
 
 from agent.errors import ProviderIncomplete
 
+DONE = b"[DONE]"
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 
 
@@ -77,7 +78,7 @@ def decode(payload: bytes) -> Chunk | None:
 
     Raises ProviderIncomplete when it is a damaged one: text would be missing.
     """
-    if payload[:1] != b"{" and payload.lstrip()[:1] not in (b"{", b"["):
+    if payload == DONE or (payload[:1] != b"{" and payload.lstrip()[:1] not in (b"{", b"[")):
         return None
     try:
         chunk = _typed.decode(payload)
@@ -101,18 +102,19 @@ class Alike:
     """
 
     def __init__(self) -> None:
-        self._head = self._tail = b""
+        self.head = self._tail = b""
+        """How the payloads begin that are alike; empty: none is."""
         self._begins = self._ends = 0
         """Where the text is in a payload, the end counted from its end."""
         self._tries = 16
         """Servers that write something new into every chunk are not looked at for ever."""
 
     def texts(self, payloads: Sequence[bytes], at: int) -> list[str]:
-        """What the payloads from `at` on add to the answer, as far as they are alike; the one
-        behind them is to be decoded."""
-        head, tail, begins, ends = self._head, self._tail, self._begins, self._ends
+        """What the payloads from `at` on add to the answer, as far as they begin with the head and
+        are alike; the one behind them is to be decoded."""
+        head, tail, begins, ends = self.head, self._tail, self._begins, self._ends
         found: list[str] = []
-        for place in range(at, len(payloads) if head else at):
+        for place in range(at, len(payloads)):
             payload = payloads[place]
             text = payload[begins:ends]
             if payload[:begins] != head or payload[ends:] != tail:
@@ -127,7 +129,7 @@ class Alike:
 
     def learn(self, payload: bytes, chunk: Chunk | None) -> None:
         """Look at a payload that had to be decoded; None when there is nothing to learn from it."""
-        self._head = b""
+        self.head = b""
         if chunk is None or not self._tries or not chunk.choices or chunk.choices[0].delta is None:
             return
         self._tries -= 1
@@ -139,8 +141,8 @@ class Alike:
         between, quote, value = rest.partition(b'"')
         found, end, tail = value.partition(b'"')
         if not between.strip(b": ") and found == text.encode():
-            self._head, self._tail = key + _CONTENT + between + quote, end + tail
-            self._begins, self._ends = len(self._head), -len(self._tail)
+            self.head, self._tail = key + _CONTENT + between + quote, end + tail
+            self._begins, self._ends = len(self.head), -len(self._tail)
 
 
 _CONTENT = b'"content"'
