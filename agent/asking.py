@@ -12,7 +12,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +22,11 @@ import msgspec
 
 from agent import compaction
 from agent.context import fit
-from agent.errors import ProviderError, ProviderIncomplete
+from agent.errors import OutOfTime, ProviderError, ProviderIncomplete
 from agent.events import (
     MAX_RAW_ARGUMENTS,
-    AgentEvent,
     AssistantMessageAdded,
     ContextCompacted,
-    Delta,
     ErrorInfo,
     ModelCallFinished,
     ModelCallRetried,
@@ -36,6 +34,7 @@ from agent.events import (
     ReasoningMessage,
     StoredEvent,
     TaskFailed,
+    Tell,
     ToolCallRequested,
 )
 from agent.judging import Judge
@@ -86,6 +85,7 @@ class ModelDesk:
         system: str,
         retries: Retries,
         deadline: float,
+        tell: Tell,
     ) -> None:
         self._transcript = transcript
         self._model, *self._others = models
@@ -95,71 +95,69 @@ class ModelDesk:
         self._retries = retries
         self._deadline = deadline
         """Event-loop time at which the task's seconds are used up."""
+        self._tell = tell
         self._tries = 0
         """Of the current model in the current step."""
         self._room = Room(judge.toolbox.definitions_size + size_of_text(system))
 
-    async def ask(self, step: int) -> AsyncGenerator[AgentEvent, None]:
-        """Ends with the events of a reply, all of them between two of the consumer's questions, or
-        with `TaskFailed`. Raises TimeoutError at the deadline."""
+    async def ask(self, step: int) -> bool:
+        """Ends with the events of a reply, told without a wait of ours between them, or, when there
+        is none (False), with `TaskFailed`. Raises OutOfTime at the deadline."""
         attempt = self._tries = 0
         self._room.begin_step()
         while True:
             attempt, self._tries = attempt + 1, self._tries + 1
             summary = await self._summarize(step)
             if summary is not None:
-                yield summary
-            yield ModelCallStarted(step=step, model=self._model.provider.model, attempt=attempt)
+                await self._tell(summary)
+            model = self._model.provider.model
+            await self._tell(ModelCallStarted(step=step, model=model, attempt=attempt))
             began = time.monotonic()
-            outcome: Reply | ProviderError | None = None
-            async with aclosing(self._attempt(step)) as items:
-                async for item in items:
-                    if isinstance(item, Reply | ProviderError):
-                        outcome = item
-                    else:
-                        yield item
+            outcome = await self._attempt(step)
             if isinstance(outcome, Reply):
                 self._room.learn(outcome.usage)
                 took = round((time.monotonic() - began) * 1000)
                 useless = _useless(outcome)
                 for event in await self._reply_events(step, outcome, took, says=not useless):
-                    yield event
+                    await self._tell(event)
                 if useless is None:
-                    return
+                    return True
                 outcome = useless
-            assert outcome is not None
             info = ErrorInfo(code=outcome.code, message=str(outcome), hint=outcome.hint)
             delay = self._next(outcome)
             if delay is None:
                 for event in self._transcript.closing_events("the model did not answer"):
-                    yield event
-                yield TaskFailed(error=info)
-                return
-            yield ModelCallRetried(step=step, attempt=attempt, error=info, delay_seconds=delay)
-            async with asyncio.timeout_at(self._deadline):
+                    await self._tell(event)
+                await self._tell(TaskFailed(error=info))
+                return False
+            await self._tell(
+                ModelCallRetried(step=step, attempt=attempt, error=info, delay_seconds=delay)
+            )
+            with Limit(self._deadline, OutOfTime):
                 await asyncio.sleep(delay)
 
     # ── one attempt ──────────────────────────────────────────────────────────────────────────
 
-    async def _attempt(self, step: int) -> AsyncGenerator[Delta | Reply | ProviderError, None]:
-        """Deltas, then the reply or how it failed."""
+    async def _attempt(self, step: int) -> Reply | ProviderError:
+        """Tells deltas; gives the reply, or how it failed."""
         request = self._request(step)
-        now, limit = asyncio.get_running_loop().time, Limit(self._deadline)
-        try:
-            async with aclosing(self._model.provider.stream(request)) as stream:
-                item: Delta | Reply | None = None
-                while not isinstance(item, Reply):
+        now, limit = asyncio.get_running_loop().time, Limit(self._deadline, OutOfTime)
+        async with aclosing(self._model.provider.stream(request)) as stream:
+            while True:
+                try:
                     with limit:
                         item = await anext(stream, None)
-                    if now() >= self._deadline:  # it came without a wait, but too late
-                        raise TimeoutError
-                    if item is None:
-                        raise ProviderIncomplete(
-                            "The model's reply had no end.", code="provider_incomplete"
-                        )
-                    yield item
-        except ProviderError as error:
-            yield error
+                except ProviderError as error:
+                    return error
+                if now() >= self._deadline:  # it came without a wait, but too late
+                    raise OutOfTime
+                if isinstance(item, Reply):
+                    return item
+                if item is None:
+                    return ProviderIncomplete(
+                        "The model's reply had no end.", code="provider_incomplete"
+                    )
+                await self._tell(item)
 
     def _request(self, step: int) -> ModelRequest:
         history = fit(self._transcript.messages(), self._room.budget(self._model))
@@ -203,13 +201,11 @@ class ModelDesk:
         history, not the task: the oldest part of it is left out then."""
         for _ in range(self._retries.attempts):
             try:
-                async with (
-                    asyncio.timeout_at(self._deadline),
-                    aclosing(self._model.provider.stream(request)) as stream,
-                ):
-                    async for item in stream:
-                        if isinstance(item, Reply):
-                            return item
+                with Limit(self._deadline, OutOfTime):
+                    async with aclosing(self._model.provider.stream(request)) as stream:
+                        async for item in stream:
+                            if isinstance(item, Reply):
+                                return item
             except ProviderError as error:
                 if not error.adapted:
                     return None

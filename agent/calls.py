@@ -16,18 +16,17 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from agent import outcomes
-from agent.errors import PathRefused, TargetChanged, ToolFailed
+from agent.errors import OutOfTime, PathRefused, TargetChanged, ToolFailed
 from agent.events import (
-    AgentEvent,
     ApprovalRequired,
+    Tell,
     ToolCallFinished,
     ToolCallStarted,
     ToolProgress,
@@ -69,23 +68,38 @@ class Go:
     """Added to its result."""
 
 
-class Inbox:
-    """What comes of calls that run side by side, for one reader."""
+class Progress:
+    """What running calls say of themselves, told in that order beside them."""
 
-    def __init__(self) -> None:
-        self._items: deque[ToolProgress | asyncio.Task[ToolCallFinished]] = deque()
-        self._bell: asyncio.Future[None] | None = None
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._waiting: deque[ToolProgress] = deque()
+        self._telling: asyncio.Task[None] | None = None
+        self._closed = False
 
-    def put(self, item: ToolProgress | asyncio.Task[ToolCallFinished]) -> None:
-        self._items.append(item)
-        if self._bell is not None and not self._bell.done():
-            self._bell.set_result(None)
+    def put(self, event: ToolProgress) -> None:
+        if self._closed:
+            return  # of a thread that was given up
+        self._waiting.append(event)
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell_all())
 
-    async def get(self) -> ToolProgress | asyncio.Task[ToolCallFinished]:
-        if not self._items:
-            self._bell = asyncio.get_running_loop().create_future()
-            await self._bell
-        return self._items.popleft()
+    async def _tell_all(self) -> None:
+        while self._waiting:
+            await self._tell(self._waiting.popleft())
+        self._telling = None  # a failure stays, for whoever asks
+
+    async def told(self) -> None:
+        """Once all that has come was told. Raises what kept it from being told."""
+        if self._telling is not None:
+            await self._telling
+
+    async def close(self) -> None:
+        """Tell nothing more."""
+        self._closed = True
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.wait({self._telling})
 
 
 class CallDesk:
@@ -98,6 +112,7 @@ class CallDesk:
         judge: Judge,
         repeat_limit: int,
         deadline: float,
+        tell: Tell,
     ) -> None:
         self._transcript = transcript
         self._judge = judge
@@ -105,10 +120,11 @@ class CallDesk:
         self._repeat_limit = repeat_limit
         self._deadline = deadline
         """Event-loop time at which the task's seconds are used up."""
+        self._tell = tell
 
-    async def act(self) -> AsyncGenerator[AgentEvent, None]:
+    async def act(self) -> None:
         """Run what may run, in order; reads side by side. Questions come last, all together: when
-        there are any, the run stops after them. Raises TimeoutError at the deadline."""
+        there are any, the run stops after them. Raises OutOfTime at the deadline."""
         questions: list[ApprovalRequired] = []
         reads: list[Go] = []
         for call in self._transcript.open_calls:
@@ -118,20 +134,16 @@ class CallDesk:
             if isinstance(verdict, ApprovalRequired):
                 questions.append(verdict)
             elif isinstance(verdict, Settle):
-                yield _finished(call, verdict.ok, verdict.content, verdict.details)
+                await self._tell(_finished(call, verdict.ok, verdict.content, verdict.details))
             elif read_only(call.capability):
                 reads.append(Go(call=call, how=verdict, note=BEFORE_AN_ASK if questions else ""))
             elif not questions:
-                for batch in (reads, [Go(call=call, how=verdict)]):
-                    async with aclosing(self._run(batch)) as events:
-                        async for event in events:
-                            yield event
+                await self._run(reads)
+                await self._run([Go(call=call, how=verdict)])
                 reads = []
-        async with aclosing(self._run(reads)) as events:
-            async for event in events:
-                yield event
+        await self._run(reads)
         for question in questions:
-            yield question
+            await self._tell(question)
 
     # ── judging ──────────────────────────────────────────────────────────────────────────────
 
@@ -260,7 +272,7 @@ class CallDesk:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────
 
-    async def _run(self, batch: Sequence[Go]) -> AsyncGenerator[AgentEvent, None]:
+    async def _run(self, batch: Sequence[Go]) -> None:
         """Journal, then run side by side; progress and results in the order in which they come.
 
         With no time left nothing is begun. An effect that was begun may come to its end, within
@@ -269,47 +281,60 @@ class CallDesk:
         if not batch:
             return
         if asyncio.get_running_loop().time() >= self._deadline:
-            raise TimeoutError
+            raise OutOfTime
         cut_off = all(read_only(go.call.capability) for go in batch)
         for go in batch:
-            yield ToolCallStarted(step=go.call.step, tool_call_id=go.call.asked.tool_call_id)
-        inbox, limit = Inbox(), Limit(self._deadline if cut_off else math.inf)
-        running = [asyncio.create_task(self._run_one(go, inbox)) for go in batch]
-        for task in running:
-            task.add_done_callback(inbox.put)
-        left = len(running)
+            started = ToolCallStarted(step=go.call.step, tool_call_id=go.call.asked.tool_call_id)
+            await self._tell(started)
+        progress = Progress(self._tell)
+        limit = Limit(self._deadline if cut_off else math.inf, OutOfTime)
+        try:
+            if len(batch) == 1 and not self._toolbox.is_native(batch[0].call.asked.name):
+                with limit:
+                    finished = await self._run_one(batch[0], progress)
+                await progress.told()
+                await self._tell(finished)
+            else:
+                await self._side_by_side(batch, limit, progress)
+        finally:
+            await progress.close()
+
+    async def _side_by_side(self, batch: Sequence[Go], limit: Limit, progress: Progress) -> None:
+        """Each in a task of its own; so is a coroutine alone, which might swallow that the run was
+        cancelled."""
+        running = [asyncio.create_task(self._run_one(go, progress)) for go in batch]
+        left = set(running)
         try:
             while left:
                 with limit:
-                    item = await inbox.get()
-                if isinstance(item, asyncio.Task):
-                    left -= 1
-                    yield item.result()
-                else:
-                    yield item
+                    _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                await progress.told()
+                for task in [task for task in running if task not in left]:
+                    running.remove(task)
+                    await self._tell(task.result())
         finally:
-            if left:  # gathering what has ended would take another turn of the loop
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
 
-    async def _run_one(self, go: Go, inbox: Inbox) -> ToolCallFinished:
+    async def _run_one(self, go: Go, progress: Progress) -> ToolCallFinished:
         loop = asyncio.get_running_loop()
         call = go.call
 
-        def progress(text: str, done: float | None, total: float | None) -> None:
+        def say(text: str, done: float | None, total: float | None) -> None:
             event = ToolProgress(
                 tool_call_id=call.asked.tool_call_id,
                 text=text,
                 done=msgspec.UNSET if done is None else done,
                 total=msgspec.UNSET if total is None else total,
             )
-            loop.call_soon_threadsafe(inbox.put, event)
+            loop.call_soon_threadsafe(progress.put, event)
 
         context = self._judge.context(
             call.asked.name,
             judged=go.how.judged,
-            progress=progress,
+            progress=say,
             expected_target=go.how.expected_target,
             call_id=call.asked.tool_call_id,
             answer="" if call.answer is None else call.answer.answer or "",

@@ -7,7 +7,8 @@ AgentError
 │   └── ProviderIncomplete    the reply broke off: nothing of it counts, worth another try
 ├── PathRefused           the guard: this path is not for tools
 ├── TargetChanged         the file is not the one that was approved
-└── ToolFailed            a tool says so itself; its message goes to the model
+├── ToolFailed            a tool says so itself; its message goes to the model
+└── OutOfTime             the task's seconds are used up: the engine's own way to its end
 
 A tool failure is a result for the model and a provider failure is a `task_failed` event; neither
 leaves `agent.loop.run()` as an exception. Only bugs and cancellation do.
@@ -80,3 +81,7 @@ class TargetChanged(AgentError):
 
 class ToolFailed(AgentError):
     """The tool could not do it; the message tells the model what to do instead."""
+
+
+class OutOfTime(AgentError):
+    """The task's seconds are used up."""

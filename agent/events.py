@@ -9,6 +9,7 @@ Fields typed `| UnsetType` are absent from the payload when they do not apply.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -339,6 +340,8 @@ StoredEvent = (
     | BudgetWarning
 )
 AgentEvent = StoredEvent | LiveEvent
+Tell = Callable[[AgentEvent], Awaitable[None]]
+"""Called with what happens; whoever calls goes on once it was heard."""
 
 TERMINAL_TYPES = frozenset({"task_completed", "task_failed", "task_cancelled", "budget_exceeded"})
 """The four types after which a task's stream closes; nothing else closes it."""

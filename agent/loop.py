@@ -1,22 +1,21 @@
 """The loop: model, tools, model … until finished, an approval is needed, or a limit is reached.
 
-`run()` yields events and performs an effect only after its consumer has come back for the next
-event: whoever stores each event before going on gets a journal that is written before the act.
+`run()` tells its events, one after the other, and performs an effect only after the call that told
+it has returned: whoever stores each event before that gets a journal that is written before the act.
 It ends
 
-- after `AgentCompleted` (unless the consumer resumed it with something unanswered),
+- after `AgentCompleted` (unless something is unanswered by then),
 - after `TaskFailed` or `BudgetExceeded`,
 - after one or more `ApprovalRequired`: a stop, not a wait. The next run continues from the log.
 
-It never raises for a failing tool or provider. Cancelling it stops the model's stream and the
+It never raises for a failing tool or provider, and passes on what `tell` raises. Cancelling it stops the model's stream and the
 running tools; `Transcript.closing_events()` then makes the history whole.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agent.asking import ModelDesk
@@ -33,13 +32,14 @@ from agent.budget import (
     with_grants,
 )
 from agent.calls import CallDesk
+from agent.errors import OutOfTime
 from agent.events import (
     AgentCompleted,
     AgentEvent,
     AssistantDelta,
     ReasoningDelta,
     StoredEvent,
-    TaskFailed,
+    Tell,
     ToolCallDelta,
     ToolProgress,
 )
@@ -63,6 +63,7 @@ class Loop:
     models: Sequence[Model]
     judge: Judge
     limits: Limits
+    tell: Tell
     system: str
     """The prompt; the same in all steps, so that providers may cache what begins with it."""
     repeat_limit: int = 6
@@ -84,28 +85,27 @@ class Loop:
             system=self.system,
             retries=self.retries,
             deadline=self._deadline,
+            tell=self._tell,
         )
         self._call_desk = CallDesk(
             self.transcript,
             judge=self.judge,
             repeat_limit=self.repeat_limit,
             deadline=self._deadline,
+            tell=self._tell,
         )
 
-    async def run(self) -> AsyncGenerator[AgentEvent, None]:
-        """The events of this run; each stored one is part of the transcript once the consumer
-        asks for the next."""
+    async def run(self) -> None:
         try:
-            async with aclosing(self._steps()) as events:
-                async for event in events:
-                    yield event
-                    self.transcript.apply(event)
-                    if isinstance(event, TaskFailed):
-                        return
-        except TimeoutError:
+            await self._steps()
+        except OutOfTime:
             for last in self._out_of_time():
-                yield last
-                self.transcript.apply(last)
+                await self._tell(last)
+
+    async def _tell(self, event: AgentEvent) -> None:
+        """An event is part of the transcript once it was heard."""
+        await self.tell(event)
+        self.transcript.apply(event)
 
     def _out_of_time(self) -> Iterator[StoredEvent]:
         """Text that was under way is the last word of an end; before a question it is dropped,
@@ -118,31 +118,28 @@ class Loop:
             yield from self.transcript.closing_events(why)
         yield self._stop_at(gauge)
 
-    async def _steps(self) -> AsyncGenerator[AgentEvent, None]:
+    async def _steps(self) -> None:
         """First what an earlier run left open, then one model call after another."""
         for _ in range(self._most_steps + 1):
             if self.transcript.open_calls:
-                async with aclosing(self._call_desk.act()) as events:
-                    async for event in events:
-                        yield event
+                await self._call_desk.act()
                 if self.transcript.open_calls:
                     return
             answer = self._answer()
             if answer is not None:
-                yield AgentCompleted(final_answer=answer)
+                await self._tell(AgentCompleted(final_answer=answer))
                 if not self.transcript.unanswered:
                     return
             found = await self._gauges()
             reached = self._limit_reached(found)
             if reached is not None:
-                yield reached
+                await self._tell(reached)
                 return
             step = self.transcript.spent.steps + 1
             for warning in warnings(found, self.transcript.warned, step):
-                yield warning
-            async with aclosing(self._model_desk.ask(step)) as events:
-                async for event in events:
-                    yield event
+                await self._tell(warning)
+            if not await self._model_desk.ask(step):
+                return
         raise AssertionError("the limit of steps bounds this loop")
 
     def _answer(self) -> str | None:
@@ -179,24 +176,26 @@ class Loop:
         return exceeded(gauge)
 
 
-def run(
+async def run(
     transcript: Transcript,
     models: Sequence[Model],
     judge: Judge,
     limits: Limits,
+    tell: Tell,
     *,
     system: str,
     repeat_limit: int = 6,
     retries: Retries | None = None,
     outer: Outer | None = None,
     budget_asks: bool = False,
-) -> AsyncGenerator[AgentEvent, None]:
-    """See the module. Call it on the loop it shall run on; close it when you stop early."""
-    return Loop(
+) -> None:
+    """See the module."""
+    await Loop(
         transcript=transcript,
         models=models,
         judge=judge,
         limits=limits,
+        tell=tell,
         system=system,
         repeat_limit=repeat_limit,
         retries=retries or Retries(),

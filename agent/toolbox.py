@@ -198,6 +198,10 @@ class Toolbox:
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
+    def is_native(self, name: str) -> bool:
+        """Whether it runs on the event loop, and not in a thread."""
+        return name in self._tools and _is_native(self._tools[name].run)
+
     def close(self) -> None:
         """Forget what has not begun; threads end when their tools return."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -25,17 +25,18 @@ T = TypeVar("T")
 
 
 class Limit:
-    """`with Limit(until):` around a wait raises TimeoutError at `until`, a time of the loop's clock,
-    like `asyncio.timeout_at`; never at `math.inf`. May be entered again and again, by the task that
-    made it."""
+    """`with Limit(until):` around a wait raises TimeoutError (or `error`) at `until`, a time of the
+    loop's clock, like `asyncio.timeout_at`; never at `math.inf`. May be entered again and again, by
+    the task that made it."""
 
-    __slots__ = ("_cancelled", "_clock", "_task", "struck", "until")
+    __slots__ = ("_cancelled", "_clock", "_error", "_task", "struck", "until")
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, error: type[Exception] = TimeoutError) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task: asyncio.Task[object] = task
         self._clock = _clock()
+        self._error = error
         self._cancelled = 0
         self.until = until
         self.struck = False
@@ -57,7 +58,7 @@ class Limit:
         # Like asyncio.timeout(): a cancellation that somebody else wanted, too, goes on.
         alone = self.struck and self._task.uncancel() <= self._cancelled
         if alone and kind is asyncio.CancelledError:
-            raise TimeoutError from error
+            raise self._error from error
 
     def strike(self) -> None:
         self.struck = True

@@ -1,6 +1,6 @@
-"""One run of a task: drive the engine, store what it yields.
+"""One run of a task: drive the engine, store what it tells.
 
-The engine yields, this module stores, and only then the engine goes on; so the journal of an effect
+The engine tells, this module stores, and only then the engine goes on; so the journal of an effect
 is committed before the effect. A reply is stored whole or not at all. What others write meanwhile
 (a steering message) is noticed by the gap in the sequence and folded in.
 
@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -27,6 +26,7 @@ from agent.errors import AgentError
 from agent.events import (
     MAX_DELTA_CHARS,
     AgentCompleted,
+    AgentEvent,
     ApprovalRequired,
     AssistantMessageAdded,
     BudgetExceeded,
@@ -191,11 +191,12 @@ class Run:
     async def _work(self) -> Ending:
         self._journal.transcript = self.begun.transcript or await _fold(self.begun.task)
         system = self.kit.system(await self.kit.background())
-        engine = run(
+        await run(
             self._transcript,
             self.begun.choice.models,
             self.kit.judge,
             self.kit.limits,
+            self._hear,
             system=system,
             repeat_limit=self.kit.repeat_limit,
             retries=self.kit.retries,
@@ -204,18 +205,18 @@ class Run:
             else None,
             budget_asks=self.kit.budget_asks,
         )
-        async with aclosing(engine) as produced:
-            async for event in produced:
-                if isinstance(event, LIVE):
-                    if isinstance(event, ToolProgress):  # after the beginning of its call
-                        await self._journal.settle()
-                    relay.publish(self._task_text, self._session_text, event)
-                    self._tell(event)
-                    if _ends_a_read(event):
-                        await relay.turn(self._task_text)
-                else:
-                    await self._take(event)
         return await self._finish()
+
+    async def _hear(self, event: AgentEvent) -> None:
+        if not isinstance(event, LIVE):
+            await self._take(event)
+            return
+        if isinstance(event, ToolProgress):  # after the beginning of its call
+            await self._journal.settle()
+        relay.publish(self._task_text, self._session_text, event)
+        self._tell(event)
+        if _ends_a_read(event):
+            await relay.turn(self._task_text)
 
     async def _take(self, event: StoredEvent) -> None:
         """Store what can be stored now; hold what belongs to a later command."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
+
+import pytest
 
 from agent.budget import Limits
 from agent.errors import ProviderIncomplete, ProviderRefused, ProviderUnavailable
@@ -24,7 +27,7 @@ from agent.events import (
 from agent.loop import Retries
 from agent.messages import Usage
 from agent.providers.scripted import ScriptedCall, Turn
-from agent.toolbox import Tool, ToolContext, ToolResult
+from agent.toolbox import RunTool, Tool, ToolContext, ToolResult
 from agent.transcript import REPEATED
 from tests.support.engine import Bench
 from tests.support.turns import DONE, calls, read, write
@@ -96,16 +99,25 @@ async def test_seconds_are_counted_over_all_runs_and_end_a_silent_model(folder: 
     assert end.which == "seconds"
 
 
-async def test_seconds_end_a_running_tool_with_a_result(folder: Path) -> None:
+@pytest.mark.parametrize("plain", [True, False])
+async def test_seconds_end_a_running_tool_with_a_result(folder: Path, plain: bool) -> None:
+    over = threading.Event()
+
+    def wait(arguments: dict[str, object], context: ToolContext) -> ToolResult:
+        over.wait(10)
+        raise AssertionError
+
     async def sleep(arguments: dict[str, object], context: ToolContext) -> ToolResult:
         await asyncio.Event().wait()
         raise AssertionError
 
     schema = {"type": "object", "properties": {}}
-    tool = Tool(name="sleep", description="", parameters=schema, capability="x:read", run=sleep)
+    run: RunTool = wait if plain else sleep
+    tool = Tool(name="sleep", description="", parameters=schema, capability="x:read", run=run)
     turns = [calls(ScriptedCall(name="sleep"))]
     bench = Bench(folder, turns, tools=[tool], limits=Limits(max_seconds=0.05))
     await bench.run()
+    over.set()
     result, end = bench.log[-2:]
     assert isinstance(result, ToolCallFinished)
     assert isinstance(end, BudgetExceeded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -79,6 +79,10 @@ def _standard() -> Toolbox:
 REPLY_PARTS = (AssistantMessageAdded, ReasoningMessage, ToolCallRequested)
 
 
+class Killed(Exception):
+    """Ends a run at an event."""
+
+
 @dataclass
 class Bench:
     """One task of one session, run as often as the test likes; `log` is what a store would hold."""
@@ -115,6 +119,20 @@ class Bench:
         left = die_after
         transcript = self.transcript = fold(self.log)
         produced: list[AgentEvent] = []
+
+        async def hear(event: AgentEvent) -> None:
+            nonlocal left
+            produced.append(event)
+            if isinstance(event, REPLY_PARTS):
+                reply.append(event)
+            elif not isinstance(event, LIVE):
+                self.log += [*reply, event]
+                transcript.place = Place(task_id="t", sequence=len(self.log))
+                reply.clear()
+                left = None if left is None else left - 1
+            if left == 0 or (stop_at is not None and isinstance(event, stop_at)):
+                raise Killed
+
         engine = run(
             transcript,
             [
@@ -133,22 +151,13 @@ class Bench:
                 connections=self.connections,
             ),
             self.limits,
+            hear,
             system=self.system,
             repeat_limit=self.repeat_limit,
             retries=self.retries,
         )
-        async with aclosing(engine) as events:
-            async for event in events:
-                produced.append(event)
-                if isinstance(event, REPLY_PARTS):
-                    reply.append(event)
-                elif not isinstance(event, LIVE):
-                    self.log += [*reply, event]
-                    transcript.place = Place(task_id="t", sequence=len(self.log))
-                    reply.clear()
-                    left = None if left is None else left - 1
-                if left == 0 or (stop_at is not None and isinstance(event, stop_at)):
-                    break
+        with suppress(Killed):
+            await engine
         self.seen += produced
         return produced
 
