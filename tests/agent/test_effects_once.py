@@ -22,7 +22,7 @@ from agent.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from agent.policy import ASKED_ACTIONS
+from agent.policy import ASKED_ACTIONS, Mode
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.toolbox import Tool, ToolContext, ToolResult
 from agent.tools import builtin_tools
@@ -114,6 +114,29 @@ async def test_killed_between_started_and_finished(
         assert finished[0].ok is (answer == "done")
     await bench.run()
     assert len(counted.runs) - runs == (answer == "retry")
+
+
+@pytest.mark.parametrize("mode", ["deny", "read_only"])
+@pytest.mark.parametrize("name", SAMPLES)
+async def test_where_nobody_may_be_asked_an_unknown_effect_is_told_and_not_repeated(
+    folder: Path, name: str, mode: Mode
+) -> None:
+    counted = Counted()
+    call = ScriptedCall(name=name, arguments=SAMPLES[name])
+    bench = Bench(folder, [Turn(calls=(call,)), DONE], tools=counted.tools)
+    await bench.run()
+    bench.answer("approved")
+    await bench.run(stop_at=ToolCallStarted)
+    before = disk(folder)
+
+    bench.mode = mode  # the server's became stricter meanwhile
+    await bench.run()
+
+    assert (disk(folder), counted.runs) == (before, [])
+    (finished,) = bench.of(ToolCallFinished)
+    assert not finished.ok
+    assert "Nobody is there to decide" in finished.content
+    assert len(bench.of(ApprovalRequired)) == 1, "the first one, before it"
 
 
 @pytest.mark.parametrize("which", [1, 2], ids=["while it asks", "once it was approved"])

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 WRITE = ScriptedCall(name="write_file", arguments={"path": "out.md", "content": "# R\n"})
 ASK = ScriptedCall(name="ask_user", arguments={"question": "Which year?"})
+LOOK = ScriptedCall(name="read_file", arguments={"path": "a.txt"})
 CALLS = {"write": WRITE, "question": ASK}
 
 
@@ -112,6 +113,27 @@ async def test_every_entrance_ends_or_is_in_the_inbox(
                 await house.check(task_id)
     assert await listed(house) == set()
     assert not (house.folder / "out.md").exists()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_used_up_limit_ends_or_is_in_the_inbox_at_every_entrance(
+    house: House, settings: Any, mode: str
+) -> None:
+    in_mode(settings, mode)
+    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, max_agent_steps=1, budget_asks=True)
+    models = OneScriptEach(Turn(calls=(LOOK,)), Turn(text="Done."))
+    async with house.runner(models=models) as runner:
+        asked = {trigger: await entered(house, trigger, trigger) for trigger in Task.Trigger.values}
+        for task_id in asked.values():
+            await house.until(task_id, "waiting_approval" if mode == "ask" else "budget_exceeded")
+        waiting = await listed(house)
+        assert waiting == (set(asked.values()) if mode == "ask" else set())
+        if waiting:
+            await expire_everything(list(waiting))
+            runner.wake()
+        for task_id in asked.values():
+            await house.until(task_id, "budget_exceeded")
+            await house.check(task_id)
 
 
 @pytest.mark.parametrize("trigger", Task.Trigger.values)
