@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -76,9 +78,11 @@ def _sqlite(env: Reader, entry: dict[str, Any]) -> dict[str, Any]:
         raise ImproperlyConfigured(
             "DATABASE_URL: an SQLite database must be a file; write sqlite:////a/path."
         )
+    path = env.root / entry["NAME"]
+    _make_private(path)
     return {
         **entry,
-        "NAME": str(env.root / entry["NAME"]),
+        "NAME": str(path),
         "CONN_MAX_AGE": None,  # connections live as long as the few threads that use them
         "OPTIONS": {
             "timeout": 20,
@@ -87,6 +91,13 @@ def _sqlite(env: Reader, entry: dict[str, Any]) -> dict[str, Any]:
             " PRAGMA foreign_keys=ON",
         },
     }
+
+
+def _make_private(path: Path) -> None:
+    """A new database is its owner's alone, whatever the folder is: sessions and all words are in it.
+    What SQLite puts beside it gets the same permissions."""
+    with suppress(OSError):  # it is there, or SQLite says what is wrong
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def redis_url(env: Reader, database: dict[str, Any]) -> str:

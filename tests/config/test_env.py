@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,20 @@ def test_an_empty_environment_gives_the_defaults(tmp_path):
     assert (env.debug, env.https, env.host, env.port) == (False, False, "127.0.0.1", 8000)
     assert env.allowed_hosts == ["127.0.0.1", "[::1]", "localhost"]
     assert env.database["NAME"] == str(tmp_path / "var/pilothouse.sqlite3")
+
+
+def test_a_new_database_is_its_owners_alone(tmp_path):
+    """Also in a folder that others may enter; one that is there stays as it is."""
+    (tmp_path / "var").mkdir(mode=0o755)
+    path = Path(reading(tmp_path).database["NAME"])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE words (word)")
+        files = [path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")]
+        assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
+    path.chmod(0o640)
+    reading(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_values_arrive_with_their_types(tmp_path):
