@@ -4,8 +4,8 @@
    names: so the log says which record is the true one.
 2. Only what the effect itself left is taken back. A file that is another one by now is `changed`,
    and then nothing is done at all.
-3. Each file goes through the guard, whole or not at all, and never over something that appeared in
-   the last moment. Whatever was done before is `done`, so a deed that was cut off can be repeated.
+3. Each file goes through the guard, whole or not at all, never through a link that its place became,
+   and never over something that appeared in the last moment. Whatever was done before is `done`, so a deed that was cut off can be repeated.
 """
 
 from __future__ import annotations
@@ -184,6 +184,7 @@ def read(shelf: Shelf, digest: str) -> Record | None:
 
 def plan(workspace: Workspace, shelf: Shelf, record: Record) -> Plan:
     """Look at every file. Changes nothing."""
+    workspace = workspace.unlinked()
     fates = tuple(_fate(workspace, shelf, record, piece) for piece in record.files)
     return Plan(record=record, fates=fates)
 
@@ -191,6 +192,7 @@ def plan(workspace: Workspace, shelf: Shelf, record: Record) -> Plan:
 def carry_out(workspace: Workspace, plan: Plan) -> Iterator[str]:
     """Take back what is ready; each path when it is done. Raises TargetChanged, PathRefused and
     OSError, and what was done before stays done."""
+    workspace = workspace.unlinked()
     ready = plan.of("ready")
     for fate in ready:  # first, because a file may stand where a directory comes back
         if fate.piece.before is None:

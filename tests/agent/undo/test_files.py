@@ -141,6 +141,22 @@ async def test_a_content_that_was_tampered_with_does_not_come_back(desk: Desk) -
     assert undo.read(desk.shelf, told["record"]) is None
 
 
+@pytest.mark.parametrize("before", ["one", None], ids=["overwritten", "created"])
+async def test_a_link_in_the_place_of_a_file_leads_to_no_other_file(
+    desk: Desk, before: str | None
+) -> None:
+    """Not even to one in the workspace that holds the same by chance."""
+    if before is not None:
+        desk.put("a.txt", before)
+    other = desk.put("other.txt", "two")
+    told = await desk.call("write_file", path="a.txt", content="two")
+    (desk.folder / "a.txt").unlink()
+    (desk.folder / "a.txt").symlink_to("other.txt")
+    assert desk.standing(told) == {"a.txt": "lost"}
+    assert desk.take_back(told) == []
+    assert other.read_text() == "two"
+
+
 @pytest.mark.parametrize("swap", ["link", "folder link", "hard link", "fifo"])
 async def test_the_guard_holds_while_it_is_undone(desk: Desk, tmp_path: Path, swap: str) -> None:
     outside = tmp_path / "outside"
