@@ -25,7 +25,7 @@ def memory_write(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
             if context.expected_target not in (None, bound_to(context.workspace.target(path))):
                 raise TargetChanged("The file changed since the note was approved.") from error
             raise
-        return carry_out(write, path, context)
+        return carry_out(write, context)
 
 
 def preview_memory(arguments: dict[str, Any], context: ToolContext) -> Preview:

@@ -20,7 +20,7 @@ NOT_OURS = frozenset({"memory"})
 
 def write_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
     with in_words(arguments["path"]):
-        return carry_out(_whole(arguments, context.workspace), arguments["path"], context)
+        return carry_out(_whole(arguments, context.workspace), context)
 
 
 def edit_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -33,7 +33,7 @@ def edit_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
             if expected not in (None, bound_to(context.workspace.target(arguments["path"]))):
                 raise TargetChanged("The file changed since the edit was approved.") from error
             raise
-        return carry_out(write, arguments["path"], context)
+        return carry_out(write, context)
 
 
 def preview_write(arguments: dict[str, Any], context: ToolContext) -> Preview:

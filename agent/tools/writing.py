@@ -102,14 +102,15 @@ def _name(decoded: Decoded) -> str:
     return f"{decoded.encoding} with BOM" if decoded.bom else decoded.encoding
 
 
-def carry_out(write: Write, path: str, context: ToolContext) -> ToolResult:
-    """Replace exactly what was looked at, and keep that first."""
+def carry_out(write: Write, context: ToolContext) -> ToolResult:
+    """Replace exactly what was looked at, and keep that first. No link is followed any more."""
     if context.expected_target not in (None, bound_to(write.target)):
         raise changed()
-    undo = _kept(write, path, context)
+    workspace = context.workspace.unlinked()
+    undo = _kept(write, workspace, context)
     try:
-        context.workspace.write_atomic(
-            path, write.new, expected=write.target.digest, forbidden=write.forbidden
+        workspace.write_atomic(
+            write.target.path, write.new, expected=write.target.digest, forbidden=write.forbidden
         )
     except TargetChanged as error:
         if context.expected_target is not None:
@@ -128,12 +129,13 @@ def carry_out(write: Write, path: str, context: ToolContext) -> ToolResult:
     )
 
 
-def _kept(write: Write, path: str, context: ToolContext) -> dict[str, Any]:
+def _kept(write: Write, workspace: Workspace, context: ToolContext) -> dict[str, Any]:
     if context.shelf is None:
         return {}
     old = write.old
     if old is None and 0 < write.target.size <= MAX_FILE_BYTES:
-        old = context.workspace.read_bytes(path, MAX_FILE_BYTES)  # too large to be shown
+        # Too large to be shown.
+        old = workspace.read_bytes(write.target.path, MAX_FILE_BYTES)
     if old is not None and sha256(old) != write.target.digest:
         raise ToolFailed("The file is being changed by somebody else right now. Try again.")
     undo = {"undo": keep_write(context.shelf, write.target, old, write.new)}

@@ -249,6 +249,27 @@ async def test_an_edit_without_approval_still_loses_no_change(call, root, monkey
     assert (root / "a.txt").read_text() == "two, saved by a person"
 
 
+async def test_a_link_that_is_set_anew_after_the_last_look_is_not_followed(
+    call, preview, root, monkeypatch
+):
+    current = writing.current
+    (root / "other.txt").write_text((root / "a.txt").read_text())
+    (root / "link").symlink_to("a.txt")
+
+    def then_swapped(workspace, path, forbidden):
+        found = current(workspace, path, forbidden)
+        (root / "link").unlink()
+        (root / "link").symlink_to("other.txt")
+        return found
+
+    shown = await preview("write_file", path="link", content="mine")
+    monkeypatch.setattr(writes, "current", then_swapped)  # to be in that moment surely
+    done = await call("write_file", shown.target_digest, path="link", content="mine")
+    assert done.details["artifact"] == "a.txt"
+    assert (root / "a.txt").read_text() == "mine"
+    assert (root / "other.txt").read_text() == "one\ntwo\nthree\n"
+
+
 async def test_a_file_in_motion_has_no_preview(preview, root, monkeypatch):
     target = Workspace.target
 
