@@ -9,6 +9,7 @@ the first model again.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 import time
@@ -16,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -84,7 +84,7 @@ class ModelDesk:
         judge: Judge,
         system: str,
         retries: Retries,
-        deadline: float,
+        limit: Limit,
         tell: Tell,
     ) -> None:
         self._transcript = transcript
@@ -93,8 +93,8 @@ class ModelDesk:
         self._judge = judge
         self._system = system
         self._retries = retries
-        self._deadline = deadline
-        """Event-loop time at which the task's seconds are used up."""
+        self._limit = limit
+        """Ends waits when the task's seconds are used up."""
         self._tell = tell
         self._tries = 0
         """Of the current model in the current step."""
@@ -133,7 +133,7 @@ class ModelDesk:
             await self._tell(
                 ModelCallRetried(step=step, attempt=attempt, error=info, delay_seconds=delay)
             )
-            with Limit(self._deadline, OutOfTime):
+            with self._limit:
                 await asyncio.sleep(delay)
 
     # ── one attempt ──────────────────────────────────────────────────────────────────────────
@@ -141,15 +141,15 @@ class ModelDesk:
     async def _attempt(self, step: int) -> Reply | ProviderError:
         """Tells deltas; gives the reply, or how it failed."""
         request = self._request(step)
-        now, limit = asyncio.get_running_loop().time, Limit(self._deadline, OutOfTime)
+        now = asyncio.get_running_loop().time
         async with aclosing(self._model.provider.stream(request)) as stream:
             while True:
                 try:
-                    with limit:
+                    with self._limit:
                         item = await anext(stream, None)
                 except ProviderError as error:
                     return error
-                if now() >= self._deadline:  # it came without a wait, but too late
+                if now() >= self._limit.until:  # it came without a wait, but too late
                     raise OutOfTime
                 if isinstance(item, Reply):
                     return item
@@ -201,7 +201,7 @@ class ModelDesk:
         history, not the task: the oldest part of it is left out then."""
         for _ in range(self._retries.attempts):
             try:
-                with Limit(self._deadline, OutOfTime):
+                with self._limit:
                     async with aclosing(self._model.provider.stream(request)) as stream:
                         async for item in stream:
                             if isinstance(item, Reply):
@@ -220,7 +220,7 @@ class ModelDesk:
         if error.adapted:
             self._tries -= 1  # each lesson is new, so they come to an end by themselves
         delay = self._retries.delay(error, self._tries)
-        longest = self._deadline - asyncio.get_running_loop().time()
+        longest = self._limit.until - asyncio.get_running_loop().time()
         if self._others:
             longest = min(longest, self._retries.longest_delay)
         if delay is not None and delay <= longest:
@@ -338,4 +338,4 @@ def _data(block: Block) -> dict[str, Any]:
 
 
 def _new_id() -> str:
-    return uuid4().hex[:16]
+    return os.urandom(8).hex()

@@ -13,10 +13,10 @@ approval and a recovery after a crash take the same path:
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,15 +111,15 @@ class CallDesk:
         *,
         judge: Judge,
         repeat_limit: int,
-        deadline: float,
+        limit: Limit,
         tell: Tell,
     ) -> None:
         self._transcript = transcript
         self._judge = judge
         self._toolbox: Toolbox = judge.toolbox
         self._repeat_limit = repeat_limit
-        self._deadline = deadline
-        """Event-loop time at which the task's seconds are used up."""
+        self._limit = limit
+        """Ends waits when the task's seconds are used up."""
         self._tell = tell
 
     async def act(self) -> None:
@@ -280,14 +280,14 @@ class CallDesk:
         """
         if not batch:
             return
-        if asyncio.get_running_loop().time() >= self._deadline:
+        if asyncio.get_running_loop().time() >= self._limit.until:
             raise OutOfTime
         cut_off = all(read_only(go.call.capability) for go in batch)
         for go in batch:
             started = ToolCallStarted(step=go.call.step, tool_call_id=go.call.asked.tool_call_id)
             await self._tell(started)
         progress = Progress(self._tell)
-        limit = Limit(self._deadline if cut_off else math.inf, OutOfTime)
+        limit = self._limit if cut_off else nullcontext()
         try:
             if len(batch) == 1 and not self._toolbox.is_native(batch[0].call.asked.name):
                 with limit:
@@ -299,7 +299,9 @@ class CallDesk:
         finally:
             await progress.close()
 
-    async def _side_by_side(self, batch: Sequence[Go], limit: Limit, progress: Progress) -> None:
+    async def _side_by_side(
+        self, batch: Sequence[Go], limit: AbstractContextManager[object], progress: Progress
+    ) -> None:
         """Each in a task of its own; so is a coroutine alone, which might swallow that the run was
         cancelled."""
         running = [asyncio.create_task(self._run_one(go, progress)) for go in batch]
@@ -361,8 +363,7 @@ class CallDesk:
 
     def _is_repeat(self, call: Call, content: str) -> bool:
         enough = REPEATS_NOTED - 1
-        same = self._transcript.repeated_result(call) == content
-        return same and self._transcript.repeats(call, enough) == enough
+        return self._transcript.repeats(call, enough, content) == enough
 
 
 def _finished(

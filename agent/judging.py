@@ -57,10 +57,10 @@ class Judge:
 
     async def decide(self, tool: str, arguments: dict[str, Any] | None) -> Decision:
         """What policy says about a call; None for arguments that are not an object."""
+        if not (self.policy.rules or self.closely):
+            return self.policy.without_rules(tool, self.toolbox.capability_of(tool))
         try:
-            subject = await self.toolbox.subject(
-                tool, arguments, self.workspace, closely=self.closely or bool(self.policy.rules)
-            )
+            subject = await self.toolbox.subject(tool, arguments, self.workspace)
         except (PathRefused, ToolFailed) as refusal:
             rule = "guard: refused"
             return Decision(decision="deny", rule=rule, reason=str(refusal), chain=(rule,))
@@ -93,7 +93,7 @@ class Judge:
         """What a rule made from a card about this call would fit; None: it could not count."""
         if decision.from_administrator or decision.decision == "deny":
             return None
-        subject = await self.toolbox.subject(tool, arguments, self.workspace, closely=True)
+        subject = await self.toolbox.subject(tool, arguments, self.workspace)
         if self.always_asked is not None and self.always_asked(subject.capability):
             return None
         return standing(subject)
@@ -101,8 +101,7 @@ class Judge:
     def context(self, tool: str, judged: tuple[str, ...] = (), **more: Any) -> ToolContext:
         """What the tool is given: what it walks over is what it may show. With the paths that were
         `judged`, it reaches these and follows no link."""
-        found = self.toolbox.get(tool)
-        capability = found.capability if found else ""
+        capability = self.toolbox.capability_of(tool)
 
         def permits(path: str) -> bool:
             return self.policy.permits(tool, capability, path)

@@ -47,6 +47,7 @@ from agent.judging import Judge
 from agent.messages import Text
 from agent.providers import Model
 from agent.transcript import Exchange, Transcript
+from agent.waits import Limit
 
 LIVE = (AssistantDelta, ReasoningDelta, ToolCallDelta, ToolProgress)
 
@@ -77,21 +78,22 @@ class Loop:
         self._began = clock - self.transcript.spent.seconds
         self._most_steps = int(self.limits.max_steps + granted.get(("task", "steps"), 0))
         more_seconds = granted.get(("task", "seconds"), 0)
-        self._deadline = self._began + self.limits.max_seconds + more_seconds
+        deadline = self._began + self.limits.max_seconds + more_seconds
+        limit = Limit(deadline, OutOfTime)  # of this task, and of all its waits
         self._model_desk = ModelDesk(
             self.transcript,
             models=self.models,
             judge=self.judge,
             system=self.system,
             retries=self.retries,
-            deadline=self._deadline,
+            limit=limit,
             tell=self._tell,
         )
         self._call_desk = CallDesk(
             self.transcript,
             judge=self.judge,
             repeat_limit=self.repeat_limit,
-            deadline=self._deadline,
+            limit=limit,
             tell=self._tell,
         )
 

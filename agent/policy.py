@@ -139,25 +139,19 @@ class Policy:
         """The same with one rule left out."""
         return replace(self, rules=[rule for rule in self.rules if rule.id != rule_id])
 
+    def without_rules(self, tool: str, capability: str) -> Decision:
+        """What counts where no rule matches; nothing else of a call matters then."""
+        return _without_rules(self.mode, capability, tool)
+
     def _decide(self, subject: Subject) -> Decision:
         default = _default(subject.capability, subject.tool)
-        if default.decision == "deny":
-            return default
-        if self.mode == "read_only" and default.decision == "ask":
-            reason = f"{subject.tool} changes something and this run may only read."
-            rule = f"mode: read_only denies {subject.capability}"
-            return Decision(decision="deny", rule=rule, reason=reason, chain=(rule,))
-        matching = [rule for rule in self.rules if _matches(rule, subject)]
-        if not matching:
-            return self._within_mode(default, subject)
-        return self._within_mode(_by_rules(matching, subject, default), subject)
-
-    def _within_mode(self, found: Decision, subject: Subject) -> Decision:
-        if self.mode != "deny" or found.decision != "ask":
-            return found
-        rule = f"mode: deny denies {subject.capability}"
-        reason = f"{subject.tool} needs an approval and in this run nobody is asked."
-        return Decision(decision="deny", rule=rule, reason=reason, chain=(*found.chain, rule))
+        unless_asked = self.mode == "read_only" and default.decision == "ask"
+        if default.decision != "deny" and not unless_asked:
+            matching = [rule for rule in self.rules if _matches(rule, subject)]
+            if matching:
+                found = _by_rules(matching, subject, default)
+                return _within_mode(self.mode, found, subject.capability, subject.tool)
+        return self.without_rules(subject.tool, subject.capability)
 
 
 def strictest(*modes: Mode) -> Mode:
@@ -311,6 +305,23 @@ def _default(capability: str, tool: str) -> Decision:
         return _plain("ask", f"default: {capability} asks", reason)
     rule = f"default: unknown capability {capability[:80]!r} is denied"
     return _plain("deny", rule, f"{tool} declares a capability that is not known.")
+
+
+@lru_cache(maxsize=256)
+def _without_rules(mode: Mode, capability: str, tool: str) -> Decision:
+    default = _default(capability, tool)
+    if mode == "read_only" and default.decision == "ask":
+        reason = f"{tool} changes something and this run may only read."
+        return _plain("deny", f"mode: read_only denies {capability}", reason)
+    return _within_mode(mode, default, capability, tool)
+
+
+def _within_mode(mode: Mode, found: Decision, capability: str, tool: str) -> Decision:
+    if mode != "deny" or found.decision != "ask":
+        return found
+    rule = f"mode: deny denies {capability}"
+    reason = f"{tool} needs an approval and in this run nobody is asked."
+    return Decision(decision="deny", rule=rule, reason=reason, chain=(*found.chain, rule))
 
 
 def _plain(decision: Verdict, rule: str, reason: str) -> Decision:

@@ -32,7 +32,7 @@ from agent.landing import land
 from agent.mcp.connections import Connections
 from agent.messages import ToolDefinition
 from agent.policy import Subject
-from agent.schemas import surely_fits
+from agent.schemas import quick
 from agent.shelf import Shelf
 from agent.text import clean, cut, size_of_text
 from agent.waits import Limit
@@ -165,6 +165,7 @@ class Toolbox:
     def __init__(self, tools: Sequence[Tool], *, threads: int = THREADS) -> None:
         self._tools: dict[str, Tool] = {}
         self._validators: dict[str, Draft202012Validator] = {}
+        self._surely_fits: dict[str, Callable[[dict[str, Any]], bool]] = {}
         self._add(tools)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
 
@@ -172,6 +173,7 @@ class Toolbox:
         """A box with these tools too. It shares this one's threads, so it is not closed."""
         box = copy(self)
         box._tools, box._validators = dict(self._tools), dict(self._validators)
+        box._surely_fits = dict(self._surely_fits)
         box._add(tools)
         return box
 
@@ -181,6 +183,7 @@ class Toolbox:
                 raise ValueError("two tools have the same name")
             self._tools[tool.name] = tool
             self._validators[tool.name] = _validator(tool)
+            self._surely_fits[tool.name] = quick(tool.parameters)
         self.definitions = tuple([_defined(tool) for tool in self._tools.values()])
         """What a model is told, in the order in which the tools were given."""
         self.definitions_size = size_of_text(str(self.definitions))
@@ -198,6 +201,11 @@ class Toolbox:
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
+    def capability_of(self, name: str) -> str:
+        """Empty: there is no such tool."""
+        tool = self._tools.get(name)
+        return "" if tool is None else tool.capability
+
     def is_native(self, name: str) -> bool:
         """Whether it runs on the event loop, and not in a thread."""
         return name in self._tools and _is_native(self._tools[name].run)
@@ -211,7 +219,7 @@ class Toolbox:
         validator = self._validators.get(name)
         if validator is None:
             return f"There is no tool {cut(name, 100)!r}. Available: {', '.join(self.names)}."
-        if surely_fits(arguments, self._tools[name].parameters):
+        if self._surely_fits[name](arguments):
             return None
         try:
             errors = sorted(validator.iter_errors(arguments), key=lambda each: each.json_path)
@@ -223,13 +231,12 @@ class Toolbox:
         return f"The arguments of {name} do not fit its schema. {said} Correct them and call again."
 
     async def subject(
-        self, name: str, arguments: dict[str, Any] | None, workspace: Workspace, *, closely: bool
+        self, name: str, arguments: dict[str, Any] | None, workspace: Workspace
     ) -> Subject:
-        """What policy judges; `closely` with what the call reaches. Raises PathRefused and
-        ToolFailed."""
+        """What policy judges, with what the call reaches. Raises PathRefused and ToolFailed."""
         tool = self._tools.get(name)
-        subject = Subject(tool=name, capability=tool.capability if tool else "")
-        if not closely or tool is None or arguments is None or self.problem(name, arguments):
+        subject = Subject(tool=name, capability=self.capability_of(name))
+        if tool is None or arguments is None or self.problem(name, arguments):
             return subject
         subject = replace(subject, digest=arguments_digest(name, arguments))
         if tool.reach is None:

@@ -9,8 +9,7 @@ one result, right after the message that asked for it, in the order of the calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -313,29 +312,20 @@ class Transcript:
             and other.key == call.key
         )
 
-    def repeats(self, call: Call, most: int) -> int:
-        """How many finished calls right before `call` were the same with the same result; counted
-        up to `most`."""
-        key, result = call.key, self.repeated_result(call)
-        count = 0
-        for other in islice(self._finished_before(call), most):
-            if other.key != key or other.outcome != result:
+    def repeats(self, call: Call, most: int, result: str | None = None) -> int:
+        """How many finished calls right before `call` were the same with the same result (this one,
+        if given); counted up to `most`."""
+        key, count = call.key, 0
+        for other in reversed(self.current_calls):
+            if other.result is None or other is call:
+                continue
+            result = other.outcome if result is None else result
+            if count == most or other.outcome != result or other.key != key:
                 break
             count += 1
             if other.answer is not None and other.answer.kind == "limit":
                 break
         return count
-
-    def repeated_result(self, call: Call) -> str | None:
-        """What the calls that `repeats` counts brought; None when there is none."""
-        last = next(self._finished_before(call), None)
-        return None if last is None else last.outcome
-
-    def _finished_before(self, call: Call) -> Iterator[Call]:
-        """The newest first."""
-        for other in reversed(self.current_calls):
-            if other.result is not None and other is not call:
-                yield other
 
     # ── endings ──────────────────────────────────────────────────────────────────────────────
 

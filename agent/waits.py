@@ -45,7 +45,10 @@ class Limit:
     def __enter__(self) -> Self:
         self._cancelled = self._task.cancelling()
         self.struck = False
-        self._clock.begin(self)
+        clock = self._clock
+        clock.waiting.add(self)
+        if self.until < clock.when:
+            clock.set(self.until)
         return self
 
     def __exit__(
@@ -72,28 +75,23 @@ class _Clock:
         self.loop = loop
         self.waiting: set[Limit] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._when = math.inf
+        self.when = math.inf
         """When it goes off."""
 
-    def begin(self, limit: Limit) -> None:
-        self.waiting.add(limit)
-        if limit.until < self._when:
-            self._set(limit.until)
-
-    def _set(self, when: float) -> None:
+    def set(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._when = self.loop.call_at(when, self._strike), when
+        self._timer, self.when = self.loop.call_at(when, self._strike), when
 
     def _strike(self) -> None:
-        self._timer, self._when = None, math.inf
+        self._timer, self.when = None, math.inf
         now = self.loop.time()
         for limit in [each for each in self.waiting if each.until <= now]:
             self.waiting.discard(limit)
             limit.strike()
         nearest = min((limit.until for limit in self.waiting), default=math.inf)
         if nearest < math.inf:
-            self._set(nearest)
+            self.set(nearest)
 
 
 class _Here(threading.local):
@@ -116,9 +114,10 @@ def _clock() -> _Clock:
 class Waits:
     """`await waits.on(…)`, one at a time, in one task: never without a turn of the loop for long."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: Limit | None = None) -> None:
+        """With a limit of the same task it need not make one."""
         self._loop = asyncio.get_running_loop()
-        self._limit = Limit(0.0)
+        self._limit = limit or Limit(0.0)
         self._breathe_at = self._loop.time() + BREATH_SECONDS
 
     async def on(self, wanted: Awaitable[T], until: float) -> T:

@@ -216,9 +216,7 @@ def parse_arguments(text: str, *, inside: bool = False) -> tuple[dict[str, Any] 
     if stripped in ("", "null"):
         return {}, ""
     try:
-        value = clean_json(
-            json.loads(stripped, parse_constant=_refuse, parse_float=_float, parse_int=_int)
-        )
+        value = clean_json(_strict.decode(stripped))
     except RecursionError:
         return None, _not_executed("they are nested too deep")
     except ValueError as error:
@@ -268,3 +266,6 @@ def _int(text: str) -> int:
 
 def _kind(value: Any) -> str:
     return {list: "an array", str: "a string", bool: "a truth value"}.get(type(value), "a number")
+
+
+_strict = json.JSONDecoder(parse_constant=_refuse, parse_float=_float, parse_int=_int)

@@ -87,10 +87,11 @@ class OpenAIProvider:
         content = self._bodies.encoded(request, quirks)
         assembler = self._assembler(request, len(content))
         reader = BodyReader(assembler)
+        limit = Limit(asyncio.get_running_loop().time() + self._first_byte_seconds)
         try:
-            answer = await self._answer(content)
+            answer = await self._answer(content, limit)
             try:
-                patience, waits = Patience(self._first_byte_seconds), Waits()
+                patience, waits = Patience(self._first_byte_seconds), Waits(limit)
                 while read := await self._read(answer, assembler, patience, waits):
                     for delta in reader.feed(read):
                         yield delta
@@ -119,12 +120,11 @@ class OpenAIProvider:
 
     # ── the connection ────────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, content: bytes) -> Answer:
+    async def _answer(self, content: bytes, limit: Limit) -> Answer:
         """One that is no refusal, its body not read yet; to be closed by the caller."""
-        now = asyncio.get_running_loop().time()
         try:
             url, headers = endpoint(self._base_url), self._headers()
-            with Limit(now + self._first_byte_seconds):
+            with limit:
                 answer = await self._client.post(url, content, headers, self._connect_seconds)
         except FAILURES as error:
             raise transport_failure(error, self._base_url, self._first_byte_seconds) from None

@@ -49,7 +49,8 @@ class BodyReader:
 
     def close(self) -> list[Delta]:
         if self._parser is not None:
-            return self._assembler.feed(self._parser.close())
+            rest = self._parser.close()
+            return self._assembler.feed(rest) if rest else []
         body = bytes(self._document).removeprefix(_BOM).strip()
         return self._read_document(body) if body else []
 

@@ -66,6 +66,8 @@ class SSEParser:
 
     def close(self) -> list[bytes]:
         """What was still open when the stream ended."""
+        if not (self._tail or self._data):
+            return []
         rest = bytes(self._tail) + b"\n\n"
         self._tail.clear()
         return self._payloads(self._complete_lines(rest))

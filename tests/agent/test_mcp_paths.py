@@ -49,7 +49,7 @@ async def test_no_path_argument_leads_outside(jail: Path) -> None:
         for path in ESCAPES:
             arguments = {"path": path, "content": "mine"}
             with pytest.raises(PathRefused, match="Refused by workspace policy: ") as refused:
-                await one.box.subject("mcp_notes_write", arguments, one.workspace, closely=True)
+                await one.box.subject("mcp_notes_write", arguments, one.workspace)
             result = await one.call("notes_write", **arguments)
             assert result.content == str(refused.value), path
             listed = await one.call("notes_many", paths=["inside.txt", path])
@@ -62,9 +62,7 @@ async def test_the_server_gets_the_path_that_was_judged(jail: Path) -> None:
     async with desk(jail, declared(notes=entry(sandbox=False))) as one:
         await one.accept()
         paths = ["link", "sub/../inside.txt", "./sub/"]
-        subject = await one.box.subject(
-            "mcp_notes_many", {"paths": paths}, one.workspace, closely=True
-        )
+        subject = await one.box.subject("mcp_notes_many", {"paths": paths}, one.workspace)
         result = await one.call("notes_many", paths=paths)
     assert subject.paths == ("inside.txt", "inside.txt", "sub")
     assert json.loads(result.content) == {"paths": ["inside.txt", "inside.txt", "sub"]}
@@ -92,7 +90,7 @@ async def test_a_rule_made_from_a_card_fits_this_exact_call(jail: Path) -> None:
     async with desk(jail, declared(notes=entry(sandbox=False))) as one:
         await one.accept()
         arguments = {"path": "inside.txt", "content": "x"}
-        subject = await one.box.subject("mcp_notes_write", arguments, one.workspace, closely=True)
+        subject = await one.box.subject("mcp_notes_write", arguments, one.workspace)
     assert Policy().decide(subject).decision == "ask"
     assert subject.exact
 
