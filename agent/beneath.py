@@ -87,12 +87,14 @@ def best_opener() -> Opener:
 def open_root(root: Path, opener: Opener | None = None) -> int:
     """The folder under its real path, without a link on the way: one that was replaced by a link
     since it was registered, itself or a folder above it, is not ours any more. Raises OSError."""
-    top = os.open(root.anchor, DIRECTORY)
-    try:
-        way = "/".join(root.parts[1:]) or "."
-        return (opener or best_opener())(top, way, DIRECTORY, links=False)
-    finally:
-        os.close(top)
+    way = "/".join(root.parts[1:]) or "."
+    return (opener or best_opener())(_top(root.anchor), way, DIRECTORY, links=False)
+
+
+@cache
+def _top(anchor: str) -> int:
+    """Stays open: it never is another directory."""
+    return os.open(anchor, DIRECTORY)
 
 
 def works(opener: Opener) -> bool:

@@ -24,6 +24,7 @@ from agent.renaming import name_new
 
 ABSENT = "absent"
 """The digest of a file that is not there."""
+_MORE_BYTES = 1024 * 1024
 MAX_DIGEST_BYTES = 1024 * 1024 * 1024
 PERMISSIONS = 0o777
 
@@ -58,15 +59,38 @@ Place = tuple[bool, str]
 def regular(fd: int) -> BufferedReader:
     """The descriptor as a file object; closed and refused when it is anything but a file."""
     try:
-        mode = os.fstat(fd).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, "it is a directory")
-        if not stat.S_ISREG(mode):
-            raise refused(OUTSIDE[errno.ENXIO])
+        _size_of(fd)
         return os.fdopen(fd, "rb")
     except BaseException:
         os.close(fd)
         raise
+
+
+def beginning(fd: int, limit: int) -> bytes:
+    """The first `limit` bytes of a file; the descriptor is closed. A file object would look at it
+    four times more, and fill a buffer of the limit's size: each is a moment without the
+    interpreter's lock."""
+    try:
+        size = _size_of(fd)
+        read = os.read(fd, min(limit, size + 1))
+        while len(read) not in (size, limit):  # it has grown, or shrunk
+            more = os.read(fd, min(limit - len(read), _MORE_BYTES))
+            if not more:
+                break
+            read += more
+        return read
+    finally:
+        os.close(fd)
+
+
+def _size_of(fd: int) -> int:
+    """Refuses what is anything but a file."""
+    found = os.fstat(fd)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise refused(OUTSIDE[errno.ENXIO])
+    return found.st_size
 
 
 def lstat(directory: int, name: str) -> os.stat_result:

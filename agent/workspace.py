@@ -33,6 +33,7 @@ from agent.directory import (
     Entry,
     Page,
     Place,
+    beginning,
     compare,
     digest_at,
     digest_of,
@@ -114,8 +115,8 @@ class Workspace:
 
     def read_bytes(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a file."""
-        with self.open_read(path) as source:
-            return source.read(limit)
+        with self._root() as root, _refusing():
+            return beginning(self._open(root, file_path(path), READ), limit)
 
     def digest(self, path: str) -> str:
         """sha256 of a file's content in hex, or `absent`."""

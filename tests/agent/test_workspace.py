@@ -6,13 +6,15 @@ import errno
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
-from agent.beneath import MAX_LINKS, by_steps
-from agent.directory import entry_in
+from agent.beneath import MAX_LINKS, best_opener, by_kernel, by_steps
+from agent.directory import beginning, entry_in
 from agent.errors import PathRefused
 from agent.paths import MAX_DEPTH
 from agent.workspace import Workspace
@@ -316,3 +318,38 @@ def test_a_file_deleted_while_it_is_listed_is_left_out(tmp_path):
         found = next(entries)
     (tmp_path / "brief").unlink()
     assert entry_in(".", found) is None
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 5, 100])
+def test_the_beginning_of_a_file_is_read(folder: Path, limit: int) -> None:
+    (folder / "four.txt").write_bytes(b"four")
+    assert Workspace(folder).read_bytes("four.txt", limit) == b"four"[:limit]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there are files that hide their size")
+def test_a_file_that_is_larger_than_it_says_is_read_to_its_end() -> None:
+    path = Path("/proc/version")
+    assert path.stat().st_size == 0
+    assert beginning(os.open(path, os.O_RDONLY), 10_000) == path.read_bytes()
+    assert beginning(os.open(path, os.O_RDONLY), 7) == path.read_bytes()[:7]
+
+
+@pytest.mark.skipif(best_opener() is not by_kernel, reason="the way is walked step by step")
+def test_reading_a_small_file_gives_up_the_interpreter_s_lock_few_times(folder: Path) -> None:
+    """Whenever the system is asked: here, and twice by the opener."""
+    (folder / "four.txt").write_bytes(b"four")
+    workspace = Workspace(folder)
+    asked: list[str] = []
+
+    def note(frame: FrameType, event: str, function: object) -> None:
+        if event == "c_call" and getattr(function, "__module__", "") == "posix":
+            asked.append(getattr(function, "__name__", ""))
+
+    workspace.read_bytes("four.txt", 100)
+    sys.setprofile(note)
+    workspace.read_bytes("four.txt", 100)
+    sys.setprofile(None)
+    assert [name for name in asked if name != "fspath"] == ["fstat", "read", "close", "close"]
