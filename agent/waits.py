@@ -18,8 +18,6 @@ from typing import Self, TypeVar
 
 BREATH_SECONDS = 0.01
 """After so long without a wait the event loop gets its turn."""
-_WAITED_SECONDS = 0.001
-"""What took so long has let the loop have its turn."""
 
 T = TypeVar("T")
 
@@ -118,22 +116,29 @@ class Waits:
         """With a limit of the same task it need not make one."""
         self._loop = asyncio.get_running_loop()
         self._limit = limit or Limit(0.0)
-        self._breathe_at = self._loop.time() + BREATH_SECONDS
+        self._watch(self._loop.time())
 
     async def on(self, wanted: Awaitable[T], until: float) -> T:
         """What `wanted` gives. Raises TimeoutError at `until`, a time of the loop's clock, also when
         it came without a wait but later than that."""
-        began = self._loop.time()
         self._limit.until = until
         with self._limit:
             found = await wanted
         now = self._loop.time()
-        if now - began >= _WAITED_SECONDS:
-            self._breathe_at = now + BREATH_SECONDS
-        elif now >= self._breathe_at:
-            await asyncio.sleep(0)
-            now = self._loop.time()
-            self._breathe_at = now + BREATH_SECONDS
+        if now >= self._breathe_at:
+            if not self._turned:
+                await asyncio.sleep(0)
+                now = self._loop.time()
+            self._watch(now)
         if now >= until:
             raise TimeoutError
         return found
+
+    def _watch(self, now: float) -> None:
+        self._breathe_at = now + BREATH_SECONDS
+        self._turned = False
+        """Whether the loop has had a turn since, here or while something else was waited for."""
+        self._loop.call_soon(self._note_turn)
+
+    def _note_turn(self) -> None:
+        self._turned = True

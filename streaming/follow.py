@@ -211,26 +211,44 @@ class _Follower:
         self._blocks: dict[LiveKey, Seen] = {}
         self._progress: dict[LiveKey, int] = {}
         self._pulse = _Pulse(seat, source.heartbeat)
+        seat.bell.ring()
 
     def close(self) -> None:
         self._pulse.stop()
 
     async def next_chunk(self) -> bytes | None:
         """What to send next; waits when there is nothing. None is the end."""
+        bell = self._seat.bell
         if not self._seat.closing and (piece := next(self._large, None)):
             return piece
-        while not (self._ended or self._seat.closing):
+        while not self._ended:
+            if not bell.rung:
+                await bell.wait()
+            if self._seat.closing:
+                break
+            bell.clear()
             if self._pulse.due():
+                bell.ring()
                 return await self._beat()
-            self._seat.bell.clear()
-            if chunk := await self._next_stored():
+            if chunk := await self._next():
                 return chunk
             if self._over:
-                return None
-            if chunk := await self._next_extra() or self._next_live():
-                return chunk
-            await self._seat.bell.wait()
+                break
         return None
+
+    async def _next(self) -> bytes:
+        """The next chunk, or nothing. Who leaves something for the one after it rings the bell."""
+        if self._cursor >= self._seat.topic.last:
+            self._page = _NO_PAGE  # who is level and silent keeps nothing that it has sent
+        elif chunk := await self._next_stored():
+            self._seat.bell.ring()
+            return chunk
+        if self._over:
+            return b""
+        if self._extras is not None and (chunk := await self._extras.level(self._cursor)):
+            self._seat.bell.ring()
+            return chunk
+        return self._next_live()
 
     async def _beat(self) -> bytes | None:
         last = await self._source.check()
@@ -239,16 +257,10 @@ class _Follower:
         self._seat.advanced(last)
         return sse.HEARTBEAT if self._dress is None else self._dress.beat(self._kind, last)
 
-    async def _next_extra(self) -> bytes:
-        return b"" if self._extras is None else await self._extras.level(self._cursor)
-
     # ── the log ───────────────────────────────────────────────────────────────────────────────
 
     async def _next_stored(self) -> bytes:
-        """The next chunk of stored events; empty when the cursor is level with the log."""
-        if self._cursor >= self._seat.topic.last:
-            self._page = _NO_PAGE  # who is level and silent keeps nothing that it has sent
-            return b""
+        """The next chunk of stored events; empty when the cursor is level with the log after all."""
         if past := await self._next_past():
             return past
         if self._dress is not None:
@@ -350,7 +362,12 @@ class _Follower:
         parts: list[bytes] = []
         size = 0
         for key, block in topic.live.items():
-            if size < CHUNK_BYTES and self._may(block.after) and (new := self._block(key, block)):
+            if not self._may(block.after):
+                continue
+            if size >= CHUNK_BYTES:
+                self._seat.bell.ring()
+                break
+            if new := self._block(key, block):
                 parts.append(new)
                 size += len(new)
         for key, progress in topic.progress.items():
@@ -364,14 +381,18 @@ class _Follower:
 
     def _block(self, key: LiveKey, block: LiveBlock) -> bytes:
         seen = self._blocks.get(key)
+        first, late = seen is None, block.opened <= self._seat.joined
         if seen is None:
             seen = self._blocks[key] = Seen(block)
-            if block.opened <= self._seat.joined and not self._is_dressed(block):
-                return growing.snapshot(seen)
-        if self._dress is None or block.kind != "text":
-            return growing.delta(seen)
-        late = block.opened <= self._seat.joined
-        return self._dress.growing(block, seen, late=late, ring=self._seat.bell.ring)
+        if self._dress is not None and block.kind == "text":
+            new = self._dress.growing(block, seen, late=late, ring=self._seat.bell.ring)
+            more = bool(new)  # perhaps: it counts pieces of its own
+        else:
+            new = growing.snapshot(seen) if first and late else growing.delta(seen)
+            more = seen.offset < block.length
+        if more:
+            self._seat.bell.ring()
+        return new
 
     def _is_dressed(self, block: LiveBlock) -> bool:
         return self._dress is not None and block.kind == "text"

@@ -24,6 +24,8 @@ _DELTA_TYPES = {
     "reasoning": "reasoning_delta",
     "tool_call": "tool_call_delta",
 }
+_DELTA, _END = b',"delta":', b"}}\n\n"
+"""What is between the offset and the text of a delta's frame, and behind it."""
 
 
 class Seen:
@@ -71,12 +73,20 @@ def progress(entry: Progress) -> bytes:
 
 def _encode_delta(block: LiveBlock, start: int) -> tuple[int, int, int, bytes]:
     text = _piece(block, start)
+    if block.head is None or block.head[0] != block.name:
+        block.head = block.name, _head(block)
+    frame = b"%b%d%b%b%b" % (block.head[1], start, _DELTA, sse.encode(text), _END)
+    return start, block.length, start + len(text), frame
+
+
+def _head(block: LiveBlock) -> bytes:
+    """A delta's frame up to its offset, which is the first thing that differs from the last one."""
     payload: dict[str, Any] = {"step": block.step, "block_id": block.block_id}
     if block.kind == "tool_call":
         payload |= {"index": block.index, "name": block.name}
-    payload |= {"offset": start, "delta": text}
+    payload |= {"offset": 0, "delta": ""}
     frame = sse.live_frame(_DELTA_TYPES[block.kind], payload, block.task_id)
-    return start, block.length, start + len(text), frame
+    return frame.removesuffix(b'0%b""%b' % (_DELTA, _END))
 
 
 def _piece(block: LiveBlock, start: int) -> str:

@@ -215,8 +215,8 @@ class Run:
             await self._journal.settle()
         relay.publish(self._task_text, self._session_text, event)
         self._tell(event)
-        if _ends_a_read(event):
-            await relay.turn(self._task_text)
+        if _ends_a_read(event) and (rest := relay.turn(self._task_text)) is not None:
+            await rest
 
     async def _take(self, event: StoredEvent) -> None:
         """Store what can be stored now; hold what belongs to a later command."""

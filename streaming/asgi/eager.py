@@ -3,7 +3,8 @@
 Twisted buffers what is written, has the socket watched until it may be written to, which it nearly
 always may, and unwatches it: two changes to `epoll` and a turn of the reactor around each `send`. Here
 the buffer is offered to the kernel as soon as what runs now is over, all that was written meanwhile in
-one piece, and only what the kernel does not take at once waits for the reactor.
+one piece, and only what the kernel does not take at once waits for the reactor. What is whole by
+itself, as a piece of a stream is, goes to the kernel without the buffer (`push`).
 
 Relies on internals of Twisted 26; tests with a real Daphne hold them.
 """
@@ -34,6 +35,18 @@ def _eager(server: Any) -> Any:
             if not self._offered and self not in self.reactor._writers:
                 self._offered = True
                 self.reactor._asyncioEventloop.call_soon(self._offer)
+
+        def push(self, data: bytes) -> None:
+            """As `write`, at once when nothing waits before it; TLS and all that is not so simple is
+            Twisted's."""
+            waits = self._tempDataLen or self.dataBuffer or self.disconnecting or self.TLS
+            if not waits and self.connected and not self._writeDisconnected:
+                try:
+                    data = data[self.socket.send(data) :]
+                except OSError:  # full, or broken: offered once more, where Twisted sees which
+                    pass
+            if data:
+                self.write(data)
 
         def _offer(self) -> None:
             self._offered = False

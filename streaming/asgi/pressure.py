@@ -81,9 +81,10 @@ class _Patient:
         request.sentLength += len(body)
         size = b"%x\r\n" % len(body)
         if len(body) < SMALL:
-            request.channel.transport.write(b"%b%b\r\n" % (size, body))
+            push = getattr(self._transport, "push", self._transport.write)  # see `eager`
+            push(b"%b%b\r\n" % (size, body))
         else:  # a large one is everybody's, and is not copied for one who may not read it
-            request.channel.transport.writeSequence((size, body, b"\r\n"))
+            self._transport.writeSequence((size, body, b"\r\n"))
         return True
 
     async def _wait(self) -> None:

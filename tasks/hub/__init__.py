@@ -12,7 +12,8 @@ somebody follows it or a run of it is active here, and not longer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -102,11 +103,12 @@ class Hub:
         loop: asyncio.AbstractEventLoop,
         flush_seconds: float = 0.0,
         peers: Peers | None = None,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         """Serve this loop; deltas may be gathered for `flush_seconds` under load."""
         self._peers = peers
         self._pace.stop()
-        self._pace = Pace(flush_seconds)
+        self._pace = Pace(flush_seconds, cpu)
         self._loop = loop
         self.closing = False
 
@@ -195,12 +197,14 @@ class Hub:
         if self._peers is not None:
             self._peers.grew(task_id, session_id)
 
-    async def turn(self, task_id: str) -> None:
-        """Until the run may show more: at once while there is little to do. Who reads a model waits
-        here, so that under load more is read at once."""
+    def turn(self, task_id: str) -> asyncio.Future[None] | None:
+        """What to wait for until the run may show more; None while there is little to do. Who reads
+        a model asks here, so that under load more is read at once."""
         run = self._runs.get(task_id)
-        if run is not None and await self._pace.turn(self._loop):
-            run.rested = True
+        if run is None or (rest := self._pace.turn(self._loop)) is None:
+            return None
+        run.rested = True
+        return rest
 
     def relayed(
         self, task_id: str, session_id: str, event: LiveEvent, after: After, *, late: bool

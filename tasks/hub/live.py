@@ -47,6 +47,7 @@ class LiveBlock:
         "_starts",
         "after",
         "block_id",
+        "head",
         "index",
         "kind",
         "length",
@@ -72,6 +73,8 @@ class LiveBlock:
         """In Unicode code points."""
         self.memo: tuple[int, int, int, bytes] | None = None
         """(from, length then, to, frame) of the last encoding; followers in step share it."""
+        self.head: tuple[str, bytes] | None = None
+        """The name then, and how each frame of the block begins."""
         self._pieces: list[str] = []
         self._starts: list[int] = []
 

@@ -3,84 +3,98 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from tasks.hub.topic import Topic
 
-LIVE_RINGS_PER_SECOND = 2000
-"""Above so many wake-ups by deltas per second they are gathered."""
-LIVE_RINGS_BURST = 200
-SHORTEST_BEAT = 0.005
+BUSY = 0.4
+"""Of one core. While the event loop is busy for less of its time, nothing is gathered; above that
+beats get longer, because what is gathered costs less."""
+SHORTEST_BEAT = 0.004
+"""A shorter one would gather nothing."""
+LOOK_SECONDS = 0.05
+"""At least between two looks at how busy the loop is."""
 
 
 class Pace:
     """When text moves: at once while there is little to do, else in beats, everything together.
 
-    A token bucket over all topics. Stored events and the first delta of a block never wait. A beat
-    comes when what the last one spent has been earned, and `seconds` after it at the latest.
+    Stored events and the first delta of a block never wait. The time between two beats follows what
+    the loop's thread really does, whatever that is, up to `seconds`.
     """
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self._seconds = seconds
-        self._credit = float(LIVE_RINGS_BURST)
-        self._counted_at = 0.0
+    def __init__(self, seconds: float = 0.0, cpu: Callable[[], float] = time.thread_time) -> None:
+        self._longest = seconds
+        self._interval = SHORTEST_BEAT
+        self._cpu = cpu
+        """Processor time of the calling thread, which is the loop's."""
+        self._looked_at = 0.0
+        self._used = 0.0
+        """The processor time at the last look."""
         self._waiting: dict[Topic, None] = {}
-        self._beat = asyncio.Event()
-        """Set, and replaced, by the next beat."""
+        self._resting: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._strikes_at = 0.0
         """When the next beat comes, or the last one came."""
 
     def ring(self, topic: Topic, loop: asyncio.AbstractEventLoop | None, *, now: bool) -> None:
-        if loop is None or not self._seconds:
-            topic.ring()
-            return
         if not topic.bells or (topic in self._waiting and not now):
             return
-        if now or self._has_credit(loop):
+        if now or loop is None or not self._gathers(loop):
             self._waiting.pop(topic, None)
-            self._spend(topic)
+            topic.ring()
             return
         self._waiting[topic] = None
         self._set(loop)
 
-    async def turn(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Returns at once while there is little to do, else at the next beat: then True."""
-        if loop is None or not self._seconds or self._has_credit(loop):
-            return False
+    def turn(self, loop: asyncio.AbstractEventLoop | None) -> asyncio.Future[None] | None:
+        """None while there is little to do, else what to wait for: the next beat."""
+        if loop is None or not self._gathers(loop):
+            return None
+        rest: asyncio.Future[None] = loop.create_future()
+        self._resting.append(rest)
         self._set(loop)
-        await self._beat.wait()
-        return True
+        return rest
 
     def stop(self) -> None:
+        """Nobody waits any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._waiting.clear()
-        self._beat.set()
+        self._wake()
 
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None:
-            earned = max(SHORTEST_BEAT, -self._credit / LIVE_RINGS_PER_SECOND)
             # From the last beat on, not from now: what comes after a pause need not wait again.
             now = loop.time()
-            self._strikes_at = max(now, self._strikes_at + min(earned, self._seconds))
+            self._strikes_at = max(now, self._strikes_at + self._interval)
             self._timer = loop.call_later(self._strikes_at - now, self._strike)
 
     def _strike(self) -> None:
         self._timer = None
         waiting, self._waiting = self._waiting, {}
-        beat, self._beat = self._beat, asyncio.Event()
         for topic in waiting:
-            self._spend(topic)
-        beat.set()
+            topic.ring()
+        self._wake()
 
-    def _spend(self, topic: Topic) -> None:
-        self._credit = max(-LIVE_RINGS_BURST, self._credit - len(topic.bells))
-        topic.ring()
+    def _wake(self) -> None:
+        resting, self._resting = self._resting, []
+        for rest in resting:
+            if not rest.done():
+                rest.set_result(None)
 
-    def _has_credit(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def _gathers(self, loop: asyncio.AbstractEventLoop) -> bool:
         now = loop.time()
-        earned = (now - self._counted_at) * LIVE_RINGS_PER_SECOND
-        self._credit = min(LIVE_RINGS_BURST, self._credit + earned)
-        self._counted_at = now
-        return self._credit > 0
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._look(now)
+        return self._interval > SHORTEST_BEAT
+
+    def _look(self, now: float) -> None:
+        """Beats as far from each other as it takes for the loop to be `BUSY` and not more."""
+        used = self._cpu()
+        share = (used - self._used) / (now - self._looked_at)
+        self._looked_at, self._used = now, used
+        fitting = self._interval * min(2.0, share / BUSY)
+        self._interval = min(max(SHORTEST_BEAT, fitting), self._longest)

@@ -8,6 +8,8 @@ not notice the difference.
 
 from __future__ import annotations
 
+from asyncio import Future
+
 from agent.events import LiveEvent
 from tasks.hub import hub
 
@@ -17,6 +19,7 @@ def publish(task_id: str, session_id: str, event: LiveEvent) -> None:
     hub.live(task_id, session_id, event)
 
 
-async def turn(task_id: str) -> None:
-    """After a delta: until the run should read on. Under load that is later, and more at once."""
-    await hub.turn(task_id)
+def turn(task_id: str) -> Future[None] | None:
+    """After a delta: what to wait for before the run reads on. Under load that is later, and more
+    at once; else None."""
+    return hub.turn(task_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.waits import Limit, Waits
+from agent.waits import BREATH_SECONDS, Limit, Waits
 
 NEVER = 1e9
 
@@ -99,6 +99,15 @@ async def test_what_never_waits_lets_others_have_their_turn():
     until = now() + 5
     while not turns:
         await waits.on(word(), until)
+
+
+async def test_who_waited_for_something_else_need_not_wait_once_more():
+    waits = Waits()
+    await asyncio.sleep(3 * BREATH_SECONDS)
+    turns: list[str] = []
+    asyncio.get_running_loop().call_soon(turns.append, "turn")
+    await waits.on(word(), NEVER)
+    assert not turns
 
 
 class Counting(asyncio.SelectorEventLoop):

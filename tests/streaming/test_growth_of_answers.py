@@ -141,6 +141,35 @@ async def test_a_token_costs_the_same_in_an_answer_of_two_megabytes(
     await compare(house, settings, short=200, long=400_000)
 
 
+FOLLOWER_CALLS = 32
+"""At most, of functions in `streaming` and `tasks`, for a word: shown, rung for, framed, sent."""
+
+
+async def test_a_word_costs_its_follower_few_calls() -> None:
+    """One look at what is new for each time it was woken, and none to see that nothing else is."""
+    run = World().task()
+    run.begin()
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        file = frame.f_code.co_filename
+        ours = "/tests/" not in file and ("/streaming/" in file or "/tasks/" in file)
+        calls += event == "call" and ours
+
+    async with aclosing(follow(run.source(), 0)) as stream:
+        await anext(stream)
+        sys.setprofile(note)
+        for _ in range(20):
+            waiting = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0)
+            run.delta("b", "word ")
+            await waiting
+        sys.setprofile(None)
+    run.end()
+    assert calls / 20 < FOLLOWER_CALLS
+
+
 def costs_at_the_end_of_a_log(length: int) -> dict[str, Work]:
     """What one more event costs behind so many, and what it costs to read on from there."""
     task = make_task(make_session())
