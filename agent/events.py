@@ -43,6 +43,8 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     session_id: str
     trigger: str
     follow_up_of: str | None = None
+    by: str = ""
+    """Who asked for it; older logs do not say."""
 
 
 class TaskStarted(Event, frozen=True, kw_only=True, tag="task_started"):

@@ -48,7 +48,10 @@ class TaskRequest:
 
     goal: str
     owner_id: int
+    """Who asks."""
     trigger: str
+    by: str = ""
+    """Their name, where it is known: else it is looked up."""
     session_id: UUID | None = None
     """None: a new session in `workspace_id`, or in the owner's first workspace."""
     workspace_id: UUID | None = None
@@ -270,6 +273,7 @@ def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Cre
         session_id=str(session.id),
         trigger=str(request.trigger),
         follow_up_of=None if previous is None else str(previous),
+        by=request.by or User.objects.values_list("username", flat=True).get(pk=request.owner_id),
     )
     stored = events.begin(task, born, fresh=request.session_id is None)
     _new_task(task)

@@ -1,4 +1,5 @@
-"""Do the approvals say what the log says? The chain proves the events; people and the API read rows.
+"""Do the rows say what the log says? The chain proves the events; people and the API read rows, and
+who may approve is judged by them.
 
 Every field of a row that an event reports is compared with the newest event that reports it, so an
 edit behind the log's back is found and named.
@@ -12,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from django.contrib.auth.models import AbstractBaseUser
 
 from tasks.canonical import canonical_json
 from tasks.events import wire_time
@@ -42,15 +44,26 @@ _UNANSWERED: dict[str, Any] = {
 
 
 def problems(task_id: uuid.UUID) -> list[str]:
-    """A sentence for each approval whose row differs from the log. Beside a working server, too.
-    Of a task whose events were pruned nothing can be said any more."""
+    """A sentence for each approval whose row differs from the log, and for a task that somebody else
+    asked for. Beside a working server, too. Of a task whose events were pruned nothing can be said
+    any more."""
     if Tombstone.objects.filter(task_id=task_id).exists():
         return []
     while True:
         before = _last_sequence(task_id)
         told, rows = _told(task_id), _rows(task_id)
         if _last_sequence(task_id) == before:
-            return list(_differences(told, rows))
+            return [*_asked_by_another(task_id), *_differences(told, rows)]
+
+
+def _asked_by_another(task_id: uuid.UUID) -> Iterator[str]:
+    """Who asked decides who else has to approve (`tasks.quorum`)."""
+    first = TaskEvent.objects.filter(task_id=task_id, sequence=1, type="task_created")
+    for text in first.values_list("payload", flat=True):
+        told = msgspec.json.decode(text).get("by")
+        user = Task.objects.select_related("created_by").get(pk=task_id).created_by
+        if told and not _is_called(user, told):
+            yield f"{user.get_username()} asked for it, says its row; the log says {told}"
 
 
 def _last_sequence(task_id: uuid.UUID) -> int:
@@ -126,7 +139,7 @@ def _differences(told: dict[str, _Told], rows: dict[str, Approval]) -> Iterator[
 def _agrees(row: Approval, name: str, told: Any) -> bool:
     match name:
         case "resolved_by":
-            return _is_called(row, told)
+            return _is_called(row.resolved_by, told)
         case "replaced_by":
             return bool(told == (str(row.replaced_by_id) if row.replaced_by_id else None))
         case "expires_at":
@@ -140,15 +153,15 @@ def _agrees(row: Approval, name: str, told: Any) -> bool:
             return _same(getattr(row, name), told)
 
 
-def _is_called(row: Approval, told: str | None) -> bool:
+def _is_called(user: AbstractBaseUser | None, told: str | None) -> bool:
     """Somebody may have another name now: then the audit knows the old one."""
-    if row.resolved_by is None or told is None:
-        return row.resolved_by is None and told is None
-    if row.resolved_by.get_username() == told:
+    if user is None or told is None:
+        return user is None and told is None
+    if user.get_username() == told:
         return True
     renamed = AuditEntry.objects.filter(
         object_type="user",
-        object_id=str(row.resolved_by_id),
+        object_id=str(user.pk),
         details__contains=f'"username":{canonical_json(told)}',
     )
     return renamed.exists()

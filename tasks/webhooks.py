@@ -163,6 +163,7 @@ def _request(webhook: Webhook, proof: Proof, sent: Sent) -> TaskRequest:
     return TaskRequest(
         goal=goal_of(webhook, sent.body),
         owner_id=webhook.owner_id,
+        by=webhook.owner.get_username(),
         trigger=Task.Trigger.WEBHOOK,
         session_id=session_id,
         workspace_id=None if session_id else webhook.workspace_id,

@@ -93,6 +93,7 @@ def _request(principal: Principal, given: RunInput) -> TaskRequest:
     return TaskRequest(
         goal=given.goal,
         owner_id=principal.user_id,
+        by=principal.username,
         trigger=Task.Trigger.AGUI,
         session_id=None if session is None else session.pk,
         workspace_id=workspace_id,

@@ -37,6 +37,7 @@ async def chat(request: HttpRequest, payload: ChatIn) -> ChatOut:
         TaskRequest(
             goal=payload.text,
             owner_id=principal.user_id,
+            by=principal.username,
             trigger=Task.Trigger.CHAT,
             session_id=session.id,
         )

@@ -89,6 +89,7 @@ async def _request(principal: Principal, payload: TaskIn) -> TaskRequest:
     return TaskRequest(
         goal=payload.goal,
         owner_id=principal.user_id,
+        by=principal.username,
         # A browser's cookie means the chat page; programs carry a token.
         trigger=Task.Trigger.CHAT if principal.session_key else Task.Trigger.API,
         session_id=session_id,

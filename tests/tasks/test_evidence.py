@@ -160,6 +160,14 @@ async def test_whoever_has_another_name_now_is_no_forgery(house: House, task_id:
     assert "0 broken" in await sync_to_async(verify)()
 
 
+async def test_who_asked_for_a_task_is_in_its_log(house: House, task_id: UUID) -> None:
+    """Somebody who did not ask may approve what who asked may not."""
+    bob = await sync_to_async(make_user)("bob")
+    await Task.objects.filter(pk=task_id).aupdate(created_by=bob)
+    said = await sync_to_async(refused)()
+    assert f"task {task_id}: bob asked for it, says its row; the log says alice" in said
+
+
 async def test_a_broken_chain_is_said_first(task_id: UUID) -> None:
     await sync_to_async(sql("status = 'approved'", "rejected"))()
     await TaskEvent.objects.filter(task_id=task_id, sequence=3).aupdate(payload="{}")

@@ -164,6 +164,7 @@ def _request(options: dict[str, Any], approve: str) -> tuple[TaskRequest, Worksp
     request = TaskRequest(
         goal=options["goal"],
         owner_id=user.pk,
+        by=user.get_username(),
         trigger=Task.Trigger.COMMAND,
         session_id=followed.session_id if followed else None,
         workspace_id=workspace.pk,
