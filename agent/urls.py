@@ -40,9 +40,14 @@ class Location:
 
     @property
     def url(self) -> str:
+        return self.origin + self.target
+
+    @property
+    def origin(self) -> str:
+        """Without path and query, in which there may be secrets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{host}{port}{self.target}"
+        return f"{self.scheme}://{host}{port}"
 
     @property
     def is_address(self) -> bool:

@@ -101,7 +101,12 @@ class Server:
 
     @property
     def where(self) -> str:
-        """For people: nothing secret."""
+        """For people, and for the log: nothing secret."""
+        return self.location.origin if self.location else Scrubber()(self.whole)
+
+    @property
+    def whole(self) -> str:
+        """For digests only: the path of an address or an argument may be as good as a key."""
         return self.location.url if self.location else " ".join(self.command)
 
 

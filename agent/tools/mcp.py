@@ -177,7 +177,7 @@ def _digest(offer: Offer, launcher: Launcher, targets: Sequence[tuple[str, str]]
     """Of all that a person was shown beside the arguments."""
     told = [
         offer.digest,
-        offer.server.where,
+        offer.server.whole,
         _surroundings(offer, launcher),
         [list(target) for target in targets],
     ]

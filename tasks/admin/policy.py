@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from agent.mcp.declared import Server
+from agent.scrub import Scrubber
 from tasks.conf import Conf, conf
 from tasks.policy_in_force import policy_in_force
 
@@ -162,6 +163,8 @@ def _shown(name: str, value: object) -> str:
             return f"{value:g}"
         case "" | ():
             return "not set"
+        case str() if "://" in value:
+            return Scrubber()(value)  # a user and a password may stand in it
         case tuple():
             return ", ".join(map(str, value))
         case Mapping():

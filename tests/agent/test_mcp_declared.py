@@ -52,6 +52,15 @@ def test_a_server_is_declared_with_its_tools() -> None:
     assert far.scrub("it is secret-value.") == "it is ***."
 
 
+def test_where_a_server_is_goes_into_the_log_without_what_is_as_good_as_a_key() -> None:
+    servers = declared(
+        far={"url": "https://mcp.example.com:8443/s/0a1b2c/mcp?api_key=q", "tools": TOOL},
+        notes={**PROGRAM, "args": ["--token", "sk-proj-12345", "--url=http://me:pw@db.example/x"]},
+    )
+    assert servers["far"].where == "https://mcp.example.com:8443"
+    assert servers["notes"].where == "notes --token *** --url=http://db.example/x"
+
+
 @pytest.mark.parametrize(
     ("entries", "said"),
     [

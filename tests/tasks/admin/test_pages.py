@@ -38,6 +38,7 @@ def test_the_policy_in_force_says_where_it_comes_from(admin, settings):
         settings.PILOTHOUSE,
         unattended_mode="read_only",
         llm_api_key="sk-very-secret",
+        llm_base_url="https://me:basic-password@models.example/v1?api_key=query-key",
         secrets_key=b"sealing-key",
         signing_key=b"signing-seed",
         redis_url="redis://:redis-password@cache.example/0",
@@ -48,8 +49,9 @@ def test_the_policy_in_force_says_where_it_comes_from(admin, settings):
     )
     page = text(admin.get(reverse("admin:tasks_approval_policy")))
     secrets = ("sk-very-secret", "sealing-key", "signing-seed", "redis-password", "webhook-key")
-    for secret in (*secrets, "sk-other", "a-secret-path"):
+    for secret in (*secrets, "sk-other", "a-secret-path", "basic-password", "query-key"):
         assert secret not in page
+    assert "models.example/v1" in page
     for field in fields(Conf):
         shown = f"{PLAIN_NAMES.get(field.name, f'PILOTHOUSE_{field.name.upper()}')}<" in page
         assert shown != (field.name in UNSEEN), field.name
