@@ -96,7 +96,6 @@ class Reader:
         except ValueError:
             good = False
         if not good:
-            raise ImproperlyConfigured(
-                f"{name}: write a URL like https://host.example, not {text!r}."
-            )
+            # Not what stands there: an address may be as good as a key.
+            raise ImproperlyConfigured(f"{name}: write a URL like https://host.example.")
         return text

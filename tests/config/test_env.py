@@ -127,6 +127,13 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(tmp_path, name, value, sa
     assert "\n" not in message
 
 
+def test_an_address_that_may_be_a_secret_is_not_said_again(tmp_path):
+    for name in ("PILOTHOUSE_NOTIFY_URL", "PILOTHOUSE_LLM_BASE_URL"):
+        with pytest.raises(ImproperlyConfigured, match=f"{name}: write a URL") as refused:
+            reading(tmp_path, **{name: "hooks.example/a-secret"})
+        assert "a-secret" not in str(refused.value)
+
+
 def test_a_redis_beside_postgresql_means_scale_out(tmp_path):
     postgres = "postgres://u:p@host/name"
     env = reading(tmp_path, DATABASE_URL=postgres, REDIS_URL="redis://host:6379/0")
