@@ -232,6 +232,7 @@ class ProviderServer:
         self._scenes = SCENES | scenes
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
+        self._closing = False
         self.requests: list[Request] = []
         self.connections = 0
         self.closed = 0
@@ -248,6 +249,7 @@ class ProviderServer:
     async def __aexit__(self, *exc_info: object) -> None:
         assert self._server is not None
         self._server.close()
+        self._closing = True  # since Python 3.12 the end waits for every connection
         for writer in self._open.values():
             writer.transport.abort()
         await asyncio.gather(*self._open)
@@ -256,6 +258,9 @@ class ProviderServer:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._closing:
+            writer.transport.abort()
+            return
         self._open[task] = writer
         self.connections += 1
         try:

@@ -78,8 +78,10 @@ class Receiver:
     async def open(self) -> AsyncIterator[str]:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
-        async with server:
+        try:
             yield f"http://localhost:{self.port}/hook"
+        finally:
+            server.close()  # whoever hangs here goes with the loop: nobody waits for it
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]

@@ -54,7 +54,7 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for writer in self._writers:
-            writer.close()  # since Python 3.12 the server waits for what a test left open
+            writer.transport.abort()  # since Python 3.12 the server waits for what is left open
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

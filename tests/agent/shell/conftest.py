@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.beneath import open_root
 from agent.processes import use_of
 from tests.support.shell import Desk, descriptors
 
@@ -24,6 +25,7 @@ def desk(tmp_path: Path) -> Desk:
 @pytest.fixture(autouse=True)
 async def nothing_left() -> AsyncIterator[None]:
     """No descriptor and no process is left, whatever a test did."""
+    os.close(open_root(Path.cwd()))  # what the process opens once and keeps
     before, running = descriptors(), use_of(os.getpid()).processes
     yield
     for _ in range(100):
