@@ -38,6 +38,7 @@ from tasks.consumers import RunWorker
 from tasks.hub import Peers, hub
 from tasks.notify import Notifier
 from tasks.runner import Runner, worker_name
+from tasks.service import here
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ class Background:
         held.push_async_callback(_drain, runner, lock, settings.drain_seconds)
         await runner.start(lock.previous_worker or None)
         listener.ensure_started()
+        here.runner = runner
+        held.callback(setattr, here, "runner", None)
 
     async def _listen_to_others(self, held: AsyncExitStack) -> None:
         """Scale-out: workers run the tasks, the relay brings what they say."""

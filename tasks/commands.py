@@ -7,15 +7,16 @@ session, so that no two commands wait for each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agent.events import TaskCreated, UserMessageAdded, from_payload
+from agent.events import StoredEvent, TaskCreated, UserMessageAdded, from_payload
 from agent.text import cut
 from tasks import dispatch, endings, events, keeping
 from tasks.conf import conf
@@ -40,6 +41,26 @@ _workspaces = {
     "owner_id": Rows(Workspace, "WHERE owner_id = %s ORDER BY created_at, id LIMIT 1"),
 }
 _new_session, _new_task = Insert(Session), Insert(Task)
+
+
+class Beginning(Protocol):
+    """A run that begins in the moment in which its task is stored."""
+
+    @property
+    def opening(self) -> Sequence[StoredEvent]:
+        """The task's first ones."""
+
+
+class Start(Protocol):
+    """Begins a run together with its task."""
+
+    @property
+    def task_id(self) -> UUID:
+        """What the task is to be called."""
+
+    def __call__(self, task: Task, born: TaskCreated) -> Beginning | None:
+        """Inside the command, before the row is inserted: makes it one that runs. None: it waits
+        for its turn like any other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +89,8 @@ class TaskRequest:
     body_digest: str = ""
     worker: str = ""
     """The process that will run it itself: nobody else may begin until its lease ends."""
+    start: Start | None = None
+    """For a task of a new session, where its run can begin at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +117,10 @@ class Accepted:
     created: Created
     rings: tuple[tuple[UUID, str], ...] = ()
     """Task ids and the messages for their runners."""
+    beginning: Beginning | None = None
+    """The task runs already."""
+    stored: events.Appended | None = None
+    """The task's first events."""
 
 
 class SessionMoved(Exception):
@@ -130,10 +157,10 @@ def create(request: TaskRequest) -> Accepted:
     if request.when_busy == "interrupt":
         stopped = [task.pk for task in busy if cancel(task.pk, request.owner_id, looked=True)]
         rings = [(task_id, "run.cancel") for task_id in stopped]
-    created = _store(request, session, previous)
-    if not request.worker:
-        rings.append((created.task_id, "run.start"))
-    return Accepted(created=created, rings=tuple(rings))
+    accepted = _store(request, session, previous)
+    if not request.worker and accepted.beginning is None:
+        rings.append((accepted.created.task_id, "run.start"))
+    return replace(accepted, rings=tuple(rings))
 
 
 def _lock_open_tasks(session_id: UUID | None) -> list[Task]:
@@ -214,20 +241,18 @@ def _steer_once(task_id: UUID, request: TaskRequest) -> Created:
 
 
 def _session(request: TaskRequest) -> Session:
-    """The session, its row locked: whether it is busy cannot change under us."""
+    """The session, its row locked: whether it is busy cannot change under us. A new one is inserted
+    with its first task."""
     if request.session_id is not None:
         session = _locked_session.one(request.session_id)
         if session is None:
             raise NotFound("session")
         return session
-    return _new_session(
-        Session(
-            owner_id=request.owner_id,
-            workspace=workspace_of(request),
-            title=title_of(request.goal),
-            model_profile_id=request.model_profile_id,
-            last_position=1,  # of the event that its first task begins with, see `_store`
-        )
+    return Session(
+        owner_id=request.owner_id,
+        workspace=workspace_of(request),
+        title=title_of(request.goal),
+        model_profile_id=request.model_profile_id,
     )
 
 
@@ -250,8 +275,10 @@ def _refuse_full_queue(owner_id: int) -> None:
         raise TooMany("queue_full", f"{waiting} of your tasks wait already.", retry_after=5)
 
 
-def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Created:
+def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Accepted:
+    fresh, start = request.session_id is None, request.start
     task = Task(
+        id=uuid4() if start is None else start.task_id,
         session=session,
         owner_id=session.owner_id,
         workspace_id=session.workspace_id,
@@ -275,16 +302,22 @@ def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Cre
         follow_up_of=None if previous is None else str(previous),
         by=request.by or User.objects.values_list("username", flat=True).get(pk=request.owner_id),
     )
-    stored = events.begin(task, born, fresh=request.session_id is None)
+    beginning = start(task, born) if fresh and start is not None else None
+    opening = [born] if beginning is None else beginning.opening
+    if fresh:
+        session.last_position = len(opening)
+        _new_session(session)
+    stored = events.begin(task, opening, fresh=fresh)
     _new_task(task)
     dispatch.offer_next(session.id)
-    return Created(
+    created = Created(
         task_id=task.id,
         session_id=session.id,
-        status=str(Task.Status.QUEUED),
-        sequence=stored.last_sequence,
-        position=stored.last_position,
+        status=str(Task.Status.QUEUED),  # as it was accepted; by now it may run
+        sequence=stored.first_sequence,
+        position=stored.first_position,
     )
+    return Accepted(created=created, beginning=beginning, stored=stored)
 
 
 def _previous(request: TaskRequest, session: Session) -> UUID | None:

@@ -1,7 +1,8 @@
 """The life of a task: one table of allowed moves and one compare-and-swap.
 
-A status changes nowhere else. `move()` belongs into a command of `tasks.writer`, beside the events
-that report it; when it answers False somebody else was faster and nothing was changed.
+A task is born queued, or running together with its run (`starting.Start`). From there on a status
+changes nowhere else. `move()` belongs into a command of `tasks.writer`, beside the events that report
+it; when it answers False somebody else was faster and nothing was changed.
 """
 
 from __future__ import annotations

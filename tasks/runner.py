@@ -12,26 +12,23 @@ import contextvars
 import logging
 import os
 import socket
-from collections.abc import Coroutine
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from channels.db import database_sync_to_async
 from django.db import DatabaseError
-from django.db.models import DateTimeField, Exists, Model, OuterRef, Q, QuerySet
-from django.utils import timezone
 
 from tasks import approvals, keeping, starting, wiring, workspaces
-from tasks.commands import lease
+from tasks.commands import Accepted
 from tasks.conf import conf
 from tasks.hub import Key, hub
 from tasks.logs import task_id as logged_task
-from tasks.models import Approval, Session, Task
+from tasks.models import Task
 from tasks.runs import Ending, Observer, Run, Stop
-from tasks.statements import Prepared, Slot, UpdateEach, fetch, key_of
+from tasks.starting import Beginning, Begun, Start
+from tasks.watching import disown, look, renew
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
@@ -45,20 +42,6 @@ SWEEP_SECONDS = 24 * 3600.0
 def worker_name() -> str:
     """host:pid of this process, as leases carry it."""
     return f"{socket.gethostname()}:{os.getpid()}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """One look of the watcher at the database."""
-
-    runnable: list[UUID]
-    cancelled: list[UUID]
-    tasks: dict[UUID, int]
-    """Last sequences of the followed tasks."""
-    sessions: dict[UUID, int]
-    """Last positions of the followed sessions."""
-    queued: bool
-    """Whether any task waits for a place or for its turn."""
 
 
 class Runner:
@@ -94,7 +77,7 @@ class Runner:
     async def start(self, previous_worker: str | None = None) -> None:
         """Take over what the previous server of this database held, then watch."""
         if previous_worker is not None:
-            await writer.run(partial(_disown, previous_worker))
+            await writer.run(partial(disown, previous_worker))
         await asyncio.to_thread(self._models.prepare)
         self._watcher = self._spawn(self._watch(), "runs.watcher")
         if self._only is None:
@@ -108,10 +91,27 @@ class Runner:
         else:
             self._begin(UUID(task_id))
 
+    def has_place(self) -> bool:
+        """Whether a new task may run at once: nobody waits for a place, and this is our loop. Who
+        hears that it may not stores it and rings."""
+        if self._watcher is None or self._watcher.get_loop() is not asyncio.get_running_loop():
+            return False
+        full = len(self._tasks) >= conf().max_active_runs
+        if full:
+            self._wait_for_an_end()  # from here on nobody overtakes
+        return not (full or self._draining or self._jobs or self._only or self._waits)
+
+    def create(self, store: Callable[[Start], Awaitable[Accepted]]) -> asyncio.Future[Accepted]:
+        """Store a new task and run it, for `service.create()`. Its place is taken from here on."""
+        answer: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+        start = Start(task_id=uuid4(), worker=self.worker, models=self._models)
+        self._start_run(start.task_id, self._begin_new(start, store, answer))
+        return answer
+
     def take(self, task_id: UUID) -> asyncio.Task[None] | None:
         """Run a task whatever its lease says: the queue gives it to nobody else. None: we stop."""
         if not self._draining and task_id not in self._tasks:
-            self._start_run(task_id)
+            self._start_run(task_id, self._begin_one(task_id))
         return self._tasks.get(task_id)
 
     def cancel(self, task_id: str) -> None:
@@ -153,10 +153,10 @@ class Runner:
             self._wait_for_an_end()
         if self._draining or full or foreign or self._jobs or task_id in self._tasks:
             return
-        self._start_run(task_id)
+        self._start_run(task_id, self._begin_one(task_id))
 
-    def _start_run(self, task_id: UUID) -> None:
-        task = self._spawn(self._run(task_id), f"run {task_id}")
+    def _start_run(self, task_id: UUID, begin: Coroutine[Any, Any, Begun | None]) -> None:
+        task = self._spawn(self._run(task_id, begin), f"run {task_id}")
         self._tasks[task_id] = task
         task.add_done_callback(partial(self._ended, task_id))
 
@@ -171,12 +171,37 @@ class Runner:
         if not task.cancelled() and task.exception() is not None:
             logger.error("Beginning task %s broke.", task_id, exc_info=task.exception())
 
-    async def _run(self, task_id: UUID) -> None:
+    async def _begin_one(self, task_id: UUID) -> Begun | None:
+        begun = await starting.begin(task_id, self.worker, self._models, takes=self._jobs)
+        if begun is None:
+            self._wait_for_an_end()  # not its turn
+        return begun
+
+    async def _begin_new(
+        self,
+        start: Start,
+        store: Callable[[Start], Awaitable[Accepted]],
+        answer: asyncio.Future[Accepted],
+    ) -> Begun | None:
+        try:
+            accepted = await store(start)
+        except Exception as error:  # noqa: BLE001 - a refusal or worse: it is the asker's
+            if not answer.done():
+                answer.set_exception(error)
+            return None
+        if not answer.done():
+            answer.set_result(accepted)
+        beginning, stored = accepted.beginning, accepted.stored
+        if isinstance(beginning, Beginning) and stored is not None:
+            return beginning.begun(stored)
+        self._wait_for_an_end()  # whoever rings for it finds this place taken
+        return None
+
+    async def _run(self, task_id: UUID, begin: Coroutine[Any, Any, Begun | None]) -> None:
         logged_task.set(str(task_id))
         try:
-            begun = await starting.begin(task_id, self.worker, self._models, takes=self._jobs)
+            begun = await begin
             if begun is None:
-                self._wait_for_an_end()  # not its turn
                 return
             ending = await self._drive(begun)
             if ending is not Ending.ENDED:
@@ -193,7 +218,7 @@ class Runner:
             logger.exception("The task could not be begun.")
             await writer.run(partial(starting.give_up, task_id, self.worker, takes=self._jobs))
 
-    async def _drive(self, begun: starting.Begun) -> Ending:
+    async def _drive(self, begun: Begun) -> Ending:
         task = begun.task
         run = Run(begun=begun, kit=begun.kit, observe=self._observe)
         self._runs[task.pk] = run
@@ -253,7 +278,7 @@ class Runner:
         room = 0 if self._draining or self._jobs else conf().max_active_runs - len(self._tasks)
         tasks, sessions = hub.followed()
         told = self._told
-        seen = await database_sync_to_async(_look)(
+        seen = await database_sync_to_async(look)(
             room, list(self._runs), tasks, sessions, only=self._only
         )
         # Until here an end is followed by a look: this one may have been made before it.
@@ -298,92 +323,3 @@ class Runner:
     async def _expire(self) -> None:
         for task_id in await writer.run(approvals.expire_due):
             self._begin(task_id)
-
-
-def runnable(now: datetime | Slot | None = None) -> Q:
-    """Tasks that may be begun, as far as one query can tell; `starting.may_begin` has the last word."""
-    now = now or timezone.now()
-    free = Q(lease_expires_at=None) | Q(lease_expires_at__lte=now)
-    earlier = Task.objects.filter(
-        session=OuterRef("session"),
-        status__in=Task.OPEN,
-        first_position__lt=OuterRef("first_position"),
-    )
-    pending = Approval.objects.filter(task=OuterRef("pk"), status=Approval.Status.PENDING)
-    return free & (
-        (Q(status=Task.Status.QUEUED) & ~Exists(earlier))
-        | (Q(status=Task.Status.WAITING_APPROVAL) & ~Exists(pending))
-        | Q(status=Task.Status.RUNNING)
-    )
-
-
-def _ready_in(status: Task.Status) -> QuerySet[Task, Any]:
-    tasks = Task.objects.filter(runnable(Slot(0, DateTimeField())), status=status)
-    return tasks.order_by("created_at", "pk").values_list("created_at", "pk")
-
-
-_ready = [Prepared(partial(_ready_in, status)) for status in sorted(Task.OPEN)]
-_CANCELLED = f"""
-    SELECT id FROM {Task._meta.db_table}
-    WHERE status = 'running' AND cancel_requested_at IS NOT NULL"""  # noqa: S608
-_QUEUED = f"SELECT 1 FROM {Task._meta.db_table} WHERE status = 'queued' LIMIT 1"  # noqa: S608
-
-
-def _look(
-    room: int,
-    running: list[UUID],
-    tasks: list[str],
-    sessions: list[str],
-    *,
-    only: UUID | None = None,
-) -> Seen:
-    asked = [key_of(key) for (key,) in fetch(_CANCELLED)] if running else []
-    return Seen(
-        runnable=_oldest(room, set(running), only) if room > 0 else [],
-        cancelled=[task_id for task_id in asked if task_id in running],
-        tasks=_lasts(Task, "last_sequence", tasks),
-        sessions=_lasts(Session, "last_position", sessions),
-        queued=bool(fetch(_QUEUED)),
-    )
-
-
-def _oldest(room: int, running: set[UUID], only: UUID | None) -> list[UUID]:
-    """One status after the other, each in the order of its index: a long queue is not sorted."""
-    if only is not None:
-        ours = Task.objects.filter(runnable(), pk=only, status__in=Task.OPEN).exists()
-        return [only] if ours and only not in running else []
-    now = timezone.now()
-    found = sorted(row for ready in _ready for row in ready(now, room + len(running)))
-    keys = (key_of(key) for _, key in found)
-    return [key for key in keys if key not in running][:room]
-
-
-def _lasts(model: type[Model], name: str, ids: list[str]) -> dict[UUID, int]:
-    if not ids:
-        return {}
-    places = ", ".join(["%s"] * len(ids))
-    sql = f"SELECT id, {name} FROM {model._meta.db_table} WHERE id IN ({places})"  # noqa: S608
-    return {key_of(key): last for key, last in fetch(sql, *map(UUID, ids))}
-
-
-_prolong = UpdateEach(
-    Task,
-    {"key": "id", "fence": "run", "holder": "lease_worker", "until": "lease_expires_at"},
-    "lease_expires_at = until",
-    "id = key AND run = fence AND lease_worker = holder AND status = 'running'",
-)
-
-
-def renew(worker: str, held: dict[UUID, int]) -> set[UUID]:
-    """Command: the tasks of `held`, each with its run, that still are ours, their lease prolonged."""
-    new = lease(worker)
-    mine = [(key, run, worker, new["lease_expires_at"]) for key, run in held.items()]
-    if _prolong(mine) == len(mine):
-        return set(held)
-    ours = Task.objects.filter(pk__in=held, lease_worker=worker, status=Task.Status.RUNNING)
-    return {key for key, run in ours.values_list("pk", "run") if held[key] == run}
-
-
-def _disown(worker: str) -> None:
-    """Command: what a dead server held is free at once, without waiting for its leases."""
-    Task.objects.filter(lease_worker=worker, status__in=Task.OPEN).update(lease_expires_at=None)

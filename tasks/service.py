@@ -8,11 +8,11 @@ is decided before, by `tasks.access`. Refusals are `tasks.errors.ServiceError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast, get_args
+from typing import Protocol, TypeVar, cast, get_args
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -25,7 +25,7 @@ from agent.policy import Mode, strictest
 from agent.text import clean
 from agent.workspace import Workspace
 from tasks import audit, commands, keeping, rates, wiring
-from tasks.commands import Accepted, Created, SessionMoved, TaskRequest
+from tasks.commands import Accepted, Created, SessionMoved, Start, TaskRequest
 from tasks.conf import conf
 from tasks.counters import counters
 from tasks.errors import Conflict, Invalid, TooLarge
@@ -42,6 +42,27 @@ METERED = frozenset({Task.Trigger.API, Task.Trigger.CHAT, Task.Trigger.AGUI})
 RETRIED = frozenset({Task.Status.FAILED, Task.Status.CANCELLED, Task.Status.BUDGET_EXCEEDED})
 
 
+class Starter(Protocol):
+    """The runner of this process: where it has a place, a new task runs as soon as it is stored."""
+
+    def has_place(self) -> bool:
+        """On its own event loop, and with nobody waiting for one."""
+
+    def create(self, store: Callable[[Start], Awaitable[Accepted]]) -> asyncio.Future[Accepted]:
+        """Store it and run it. Whoever stops waiting for the answer stops neither."""
+
+
+@dataclass
+class Here:
+    """Of this process; set by the application."""
+
+    runner: Starter | None = None
+    """In a server that runs its tasks itself."""
+
+
+here = Here()
+
+
 async def create(
     request: TaskRequest, command: Callable[[TaskRequest], Accepted] = commands.create
 ) -> Created:
@@ -52,10 +73,25 @@ async def create(
     if request.trigger in METERED:
         await _slow_down(request.owner_id)
     request = await _with_attachments(_checked(request))
-    accepted = await _settled(partial(command, request))
+    runner = here.runner
+    if runner is not None and _is_new(request) and runner.has_place():
+        accepted = await runner.create(partial(_begun, command, request))
+    else:
+        accepted = await _settled(partial(command, request))
     for task_id, message in accepted.rings:
         await ring(task_id, message)
     return accepted.created
+
+
+def _is_new(request: TaskRequest) -> bool:
+    """A task for which nobody waits, and which nobody takes for himself."""
+    return request.session_id is None and not request.worker
+
+
+async def _begun(
+    command: Callable[[TaskRequest], Accepted], request: TaskRequest, start: Start
+) -> Accepted:
+    return await _settled(partial(command, replace(request, start=start)))
 
 
 async def _slow_down(user_id: int) -> None:

@@ -1,20 +1,24 @@
 """Beginning a run: whose turn it is, the fence, the lease, and `task_started`.
 
 A task is begun by compare-and-swap under its row's lock: `run` grows by one, so whoever ran it
-before can write nothing any more. Start, resume after an approval and takeover are one command.
+before can write nothing any more. Start, resume after an approval and takeover are one command. A
+task that waits for nobody begins in the command that stores it (`Start`).
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
 from channels.db import database_sync_to_async
+from django.db import DatabaseError
 from django.db.models import Q
 from django.utils import timezone
 
-from agent.events import ErrorInfo, StoredEvent, TaskRecovered, TaskStarted
+from agent.entries import Place
+from agent.events import ErrorInfo, StoredEvent, TaskCreated, TaskRecovered, TaskStarted
 from agent.transcript import Transcript
 from tasks import endings, events, keeping, sessions, wiring
 from tasks.commands import lease
@@ -23,6 +27,8 @@ from tasks.lifecycle import move
 from tasks.models import Approval, Session, Task, TaskEvent, Workspace
 from tasks.statements import Joined, fetch
 from tasks.writer import writer
+
+logger = logging.getLogger(__name__)
 
 MAX_RECOVERIES = 3
 """So many in a row without a finished model or tool call, and the task fails."""
@@ -65,6 +71,58 @@ class Begun:
     run: int
     stored: events.Appended
     """What its beginning stored: `task_started` last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """Of a run and its task at once."""
+
+    task: Task
+    choice: wiring.Choice
+    kit: wiring.Kit
+    opening: tuple[StoredEvent, ...]
+
+    def begun(self, stored: events.Appended) -> Begun:
+        """After COMMIT."""
+        transcript = Transcript()
+        for sequence, event in enumerate(self.opening, start=1):
+            transcript.place = Place(task_id=str(self.task.pk), sequence=sequence)
+            transcript.apply(event)
+        return Begun(
+            task=self.task,
+            choice=self.choice,
+            kit=self.kit,
+            transcript=transcript,
+            run=self.task.run,
+            stored=stored,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Begins the run of a new session's first task in the command that stores both."""
+
+    task_id: UUID
+    worker: str
+    models: wiring.Models
+
+    def __call__(self, task: Task, born: TaskCreated) -> Beginning | None:
+        """None: there is no model. It is begun like any other, which says so in its log."""
+        try:
+            choice = self.models.choose(task)
+            kit = wiring.kit_for(task, choice)
+        except wiring.NoModel:
+            return None
+        except DatabaseError:
+            raise  # it is the whole command's
+        except Exception:  # an error of ours is the run's, as ever: nobody's request fails for it
+            logger.exception("The task cannot begin at once.")
+            return None
+        task.status, task.run, task.started_at = Task.Status.RUNNING, 1, timezone.now()
+        for name, value in lease(self.worker).items():
+            setattr(task, name, value)
+        started = _started(1, "start", choice, kit)
+        return Beginning(task=task, choice=choice, kit=kit, opening=(born, started))
 
 
 async def begin(
@@ -110,14 +168,7 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
     run = task.run + 1
     previous = task.lease_worker or None
     began = {} if task.started_at else {"started_at": timezone.now()}
-    started = TaskStarted(
-        run=run,
-        reason=reason,
-        model=choice.name,
-        limits=kit.limits.as_payload(),
-        mode=kit.mode,
-    )
-    opening: list[StoredEvent] = [started]
+    opening: list[StoredEvent] = [_started(run, reason, choice, kit)]
     if reason == "recover":
         why = _WHY_RECOVERED if previous else _WHY_CONTINUED
         opening.insert(0, TaskRecovered(reason=why, previous_worker=previous))
@@ -138,6 +189,11 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
         run=run,
         stored=stored,
     )
+
+
+def _started(run: int, reason: str, choice: wiring.Choice, kit: wiring.Kit) -> TaskStarted:
+    limits = kit.limits.as_payload()
+    return TaskStarted(run=run, reason=reason, model=choice.name, limits=limits, mode=kit.mode)
 
 
 def canceller(task: Task) -> str:

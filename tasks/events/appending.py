@@ -158,22 +158,26 @@ def append(
     return numbers(rows)
 
 
-def begin(task: Task, event: StoredEvent, *, fresh: bool = False) -> Appended:
-    """Store the first event of a task that is about to be inserted, in the same command.
+def begin(task: Task, events: Sequence[StoredEvent], *, fresh: bool = False) -> Appended:
+    """Store the first events of a task that is about to be inserted, in the same command.
 
     Sets the fields of the new row that belong to the log. `fresh`: the session was inserted just
-    now, with this as its first event.
+    now, with these as its first events.
     """
-    db = driver.database()
-    _check_call(db, [event], {})
-    claimed = _Claimed(key_of(db, task.pk), key_of(db, task.session_id), Head())
+    db, count = driver.database(), len(events)
+    _check_call(db, events, {})
+    claimed = _Claimed(task.pk, task.session_id, Head())
     created_at = now(None)
-    time = moment(db, created_at)
-    position = 1 if fresh else _claim_positions(db, claimed.session_key, 1, time)
-    rows = rows_of(_ready(claimed, [event], created_at), position - 1)
+    if fresh:
+        last_position = count
+    else:
+        key = key_of(db, task.session_id)
+        last_position = _claim_positions(db, key, count, moment(db, created_at))
+    rows = rows_of(_ready(claimed, events, created_at), last_position - count)
     insert(db, rows)
-    task.last_sequence, task.last_hash, task.last_event_at = 1, rows[0].hash, created_at
-    task.first_position = position
+    first, last = rows[0], rows[-1]
+    task.last_sequence, task.last_hash, task.last_event_at = count, last.hash, created_at
+    task.first_position = first.position
     publish(rows)
     return numbers(rows)
 

@@ -26,7 +26,7 @@ from procrastinate.jobs import Job
 
 from tasks import dispatch
 from tasks.models import Task
-from tasks.runner import runnable
+from tasks.watching import runnable
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,8 @@
 Loaded by a real server as `tests.support.held:application`, or run as a worker by
 `python -m tests.support.held`. With no gate closed it is the product.
 A gate is closed by a file: whoever comes to it says so in a second file and waits until the first
-is gone. Gates: `begin` before a run begins and `begun` in the transaction that began it, and for each
+is gone. Gates: `begin` before a run begins, which then does not begin together with its task, and
+`begun` in the transaction that began it, and for each
 file of a tool call `<path>.before` and `<path>.after` the product's own tool function, all within one
 workspace. Calls are counted.
 """
@@ -99,7 +100,7 @@ def _install() -> None:
     from tasks import starting, wiring
     from tasks.models import Task
 
-    begin, command = starting.begin, starting._begin
+    begin, command, together = starting.begin, starting._begin, starting.Start.__call__
 
     async def gated_begin(task_id: Any, *rest: Any, **options: Any) -> Any:
         task = await Task.objects.select_related("session__workspace").aget(pk=task_id)
@@ -113,7 +114,16 @@ def _install() -> None:
             Gate(Path(begun.task.session.workspace.root), "begun").wait()
         return begun
 
+    def gated_start(start: starting.Start, task: Task, born: Any) -> Any:
+        root = Path(task.session.workspace.root)
+        if Gate(root, "begin").closed.exists():
+            return None  # it waits for its turn, and comes to that gate
+        beginning = together(start, task, born)
+        Gate(root, "begun").wait()
+        return beginning
+
     starting.begin, starting._begin = gated_begin, gated_command
+    starting.Start.__call__ = gated_start  # type: ignore[assignment, method-assign]
     wiring.builtin_tools = _gated_tools  # type: ignore[attr-defined] # its own name for it
 
 

@@ -26,10 +26,10 @@ from tasks import (
     commands,
     endings,
     events,
-    runner,
     schedules,
     standing,
     starting,
+    watching,
     webhooks,
 )
 from tasks.admin import lists
@@ -136,7 +136,7 @@ def commands_of(house: Warehouse) -> list[Request]:
     """What the writer and the watcher do, as they do it."""
     alice = house.alice.pk
     request = partial(TaskRequest, goal="Compare", owner_id=alice, trigger="api")
-    waiting = partial(runner._look, 10, [uuid4()], [str(house.task.pk)], [])
+    waiting = partial(watching.look, 10, [uuid4()], [str(house.task.pk)], [])
 
     sent = webhooks.Sent(headers={"authorization": f"Bearer {house.secret}"}, body=b"x")
 

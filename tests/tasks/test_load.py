@@ -13,7 +13,7 @@ from django.db import transaction
 from django.test import AsyncClient, Client
 
 from agent.providers.scripted import Turn
-from tasks import commands, runner, standing
+from tasks import commands, standing, watching
 from tasks.commands import TaskRequest
 from tasks.models import Task, TaskEvent
 from tests.support.bulk import analyse
@@ -142,5 +142,5 @@ def at_the_end_of_a_queue(house: House, length: int) -> dict[str, Work]:
     with transaction.atomic(), counted() as create:
         commands.create(request)
     with counted() as look:
-        assert len(runner._look(AT_ONCE, [], [], []).runnable) == AT_ONCE
+        assert len(watching.look(AT_ONCE, [], [], []).runnable) == AT_ONCE
     return {"create": create, "look": look}

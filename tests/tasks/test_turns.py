@@ -11,10 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from agent.events import ApprovalResolved, TaskRecovered
-from tasks import events, runner, starting
+from tasks import events, starting, watching
 from tasks.models import Task
-from tasks.runner import runnable
 from tasks.starting import may_begin
+from tasks.watching import runnable
 from tests.support.people import make_approval
 from tests.support.rows import make_session, make_task
 
@@ -45,7 +45,7 @@ def test_the_query_finds_exactly_what_may_be_begun(
         make_approval(task)
     found = Task.objects.filter(runnable(), pk=task.pk, status__in=Task.OPEN).exists()
     assert found == (may_begin(task, "me:1") is not None)
-    assert found == (task.pk in runner._look(10, [], [], []).runnable)
+    assert found == (task.pk in watching.look(10, [], [], []).runnable)
 
 
 @pytest.mark.parametrize(("by", "counted"), [("alice", 1), (None, 3)])

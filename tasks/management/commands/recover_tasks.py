@@ -24,7 +24,8 @@ from tasks.management.people import in_words, quiet
 from tasks.management.terminal import on_one_line
 from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Task
-from tasks.runner import Runner, runnable, worker_name
+from tasks.runner import Runner, worker_name
+from tasks.watching import runnable
 
 LOOK_SECONDS = 0.1
 

@@ -21,8 +21,9 @@ from tasks.approvals import Reply
 from tasks.errors import Conflict, Invalid, NotFound
 from tasks.events import Row
 from tasks.models import Task
-from tasks.runner import Runner, renew
+from tasks.runner import Runner
 from tasks.sessions import WorkingTime
+from tasks.watching import renew
 from tasks.writer import writer
 from tests.support.counting import written
 from tests.support.rows import make_task
