@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -28,21 +28,25 @@ from agent.events import (
     AgentCompleted,
     AgentEvent,
     ApprovalRequired,
+    AssistantDelta,
     AssistantMessageAdded,
     BudgetExceeded,
+    Delta,
     ErrorInfo,
     LiveEvent,
     ModelCallFinished,
+    ReasoningDelta,
     ReasoningMessage,
     StoredEvent,
     TaskCompleted,
     TaskFailed,
+    ToolCallDelta,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
     ToolProgress,
 )
-from agent.loop import LIVE, run
+from agent.loop import run
 from agent.outcomes import read_only
 from agent.transcript import Transcript
 from agent.workspace import Workspace
@@ -59,7 +63,6 @@ logger = logging.getLogger(__name__)
 _FOLDING = ThreadPoolExecutor(2, thread_name_prefix="fold")
 _fold = database_sync_to_async(sessions.transcript_of, thread_sensitive=False, executor=_FOLDING)
 """Reading a long log takes a while: not in the one thread in which leases are looked after."""
-REPLY_PARTS = (ReasoningMessage, AssistantMessageAdded, ToolCallRequested)
 _BROKEN = ErrorInfo(
     code="internal_error",
     message="The run stopped because of an error in Pilothouse itself.",
@@ -207,38 +210,49 @@ class Run:
         )
         return await self._finish()
 
-    async def _hear(self, event: AgentEvent) -> None:
-        if not isinstance(event, LIVE):
-            await self._take(event)
-            return
-        if isinstance(event, ToolProgress):  # after the beginning of its call
-            await self._journal.settle()
+    def _hear(self, event: AgentEvent) -> Awaitable[None]:
+        """Show what is live; store what can be stored now, hold what belongs to a later command."""
+        return _HEARD.get(type(event), Run._store)(self, event)
+
+    async def _show(self, event: Delta) -> None:
         relay.publish(self._task_text, self._session_text, event)
         self._tell(event)
-        if _ends_a_read(event) and (rest := relay.turn(self._task_text)) is not None:
+        if len(event.delta) == MAX_DELTA_CHARS:
+            return  # it has the rest of the same read behind it
+        rest = relay.turn(self._task_text)
+        if rest is not None:
             await rest
 
-    async def _take(self, event: StoredEvent) -> None:
-        """Store what can be stored now; hold what belongs to a later command."""
-        if self._winding_down and isinstance(event, ToolCallStarted):
+    async def _show_progress(self, event: ToolProgress) -> None:
+        await self._journal.settle()  # the beginning of its call is shown before it
+        relay.publish(self._task_text, self._session_text, event)
+        self._tell(event)
+
+    async def _hold(self, event: StoredEvent) -> None:
+        """Cut-off text is the last word of a run that fails: stored with its end, so that a crash in
+        between cannot leave a history that ends with half an answer."""
+        self._reply.append(event)
+
+    async def _hold_question(self, event: ApprovalRequired) -> None:
+        self._questions.append(event)
+
+    async def _hold_end(self, event: Terminal) -> None:
+        self._terminal = event
+
+    async def _begin_tool(self, event: ToolCallStarted) -> None:
+        if self._winding_down:
             # A journal that says "started" without an effect would put a needless question to a
             # person after the restart: begin nothing new, the stop is on its way.
             await asyncio.Event().wait()
-        if isinstance(event, REPLY_PARTS):
-            # Cut-off text is the last word of a run that fails: stored with its end, so that a
-            # crash in between cannot leave a history that ends with half an answer.
-            self._reply.append(event)
-        elif isinstance(event, ApprovalRequired):
-            self._questions.append(event)
-        elif isinstance(event, AgentCompleted):
-            await self._complete(event)
-        elif isinstance(event, TaskFailed | BudgetExceeded):
-            self._terminal = event
-        else:
-            await self._store(event)
+        self._running_tools.add(event.tool_call_id)
+        self._drained.clear()
+        await self._store(event)
+
+    async def _end_tool(self, event: ToolCallFinished) -> None:
+        self._running_tools.discard(event.tool_call_id)
+        await self._store(event)
 
     async def _store(self, event: StoredEvent) -> None:
-        self._note_tool(event)
         batch, self._reply = [*self._reply, event], []
         if self._can_wait(event):
             self._journal.defer(batch)
@@ -249,20 +263,13 @@ class Run:
 
     def _can_wait(self, event: StoredEvent) -> bool:
         """Whether losing it in a crash loses nothing, and nobody looks for it in the database."""
-        if isinstance(event, ToolCallStarted | ToolCallFinished):
+        if isinstance(event, (ToolCallStarted, ToolCallFinished)):
             return read_only(self._transcript.calls[event.tool_call_id].capability)
         return isinstance(event, ModelCallFinished) and not self._limited
 
     def _tell(self, event: LiveEvent | None) -> None:
         if self.observe is not None:
             self.observe(self._journal.known, event)
-
-    def _note_tool(self, event: StoredEvent) -> None:
-        if isinstance(event, ToolCallStarted):
-            self._running_tools.add(event.tool_call_id)
-            self._drained.clear()
-        elif isinstance(event, ToolCallFinished):
-            self._running_tools.discard(event.tool_call_id)
 
     @property
     def _transcript(self) -> Transcript:
@@ -312,9 +319,22 @@ class Run:
         await self._journal.end(command)
 
 
-def _ends_a_read(event: LiveEvent) -> bool:
-    """A full delta has the rest of the same read behind it."""
-    return not isinstance(event, ToolProgress) and len(event.delta) < MAX_DELTA_CHARS
+_HEARD: dict[type, Callable[[Run, Any], Awaitable[None]]] = {
+    AssistantDelta: Run._show,
+    ReasoningDelta: Run._show,
+    ToolCallDelta: Run._show,
+    ToolProgress: Run._show_progress,
+    ReasoningMessage: Run._hold,
+    AssistantMessageAdded: Run._hold,
+    ToolCallRequested: Run._hold,
+    ToolCallStarted: Run._begin_tool,
+    ToolCallFinished: Run._end_tool,
+    ApprovalRequired: Run._hold_question,
+    AgentCompleted: Run._complete,
+    TaskFailed: Run._hold_end,
+    BudgetExceeded: Run._hold_end,
+}
+"""What becomes of an event; any other is stored."""
 
 
 def _ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> Ending:
