@@ -77,8 +77,9 @@ class Gauge:
         return self.used >= self.most
 
     @property
-    def nearly(self) -> bool:
-        return self.most * WARN_AT <= self.used < self.most
+    def nearly_used_up(self) -> bool:
+        """Or quite."""
+        return self.used >= (self.limit + self.granted) * WARN_AT
 
     @property
     def sentence(self) -> str:
@@ -151,9 +152,9 @@ def refused(ask: ApprovalRequired) -> BudgetExceeded:
 def warnings(
     found: Iterable[Gauge], warned: set[tuple[str, str]], step: int
 ) -> Iterator[BudgetWarning]:
-    """One warning per limit and task."""
+    """One for each limit that is nearly used up, and for a task only once."""
     for gauge in found:
-        if gauge.nearly and (gauge.scope, gauge.which) not in warned:
+        if (gauge.scope, gauge.which) not in warned:
             yield BudgetWarning(
                 step=step,
                 which=gauge.which,

@@ -122,12 +122,12 @@ class CallDesk:
         """Ends waits when the task's seconds are used up."""
         self._tell = tell
 
-    async def act(self) -> None:
-        """Run what may run, in order; reads side by side. Questions come last, all together: when
-        there are any, the run stops after them. Raises OutOfTime at the deadline."""
+    async def act(self, calls: Sequence[Call]) -> None:
+        """Run those that may run, in order; reads side by side. Questions come last, all together:
+        when there are any, the run stops after them. Raises OutOfTime at the deadline."""
         questions: list[ApprovalRequired] = []
         reads: list[Go] = []
-        for call in self._transcript.open_calls:
+        for call in calls:
             await self._judge.refresh()  # the effect before this call may have taken its time
             runs_now = not questions or read_only(call.capability)
             verdict = await self.judge(call, runs_now=runs_now)

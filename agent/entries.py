@@ -4,7 +4,7 @@ task used up so far.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +20,7 @@ from agent.messages import (
     AssistantMessage,
     Block,
     Message,
+    Reasoning,
     Text,
     ToolCall,
     ToolMessage,
@@ -97,8 +98,8 @@ class Said:
     """They began a task."""
     place: Place | None = None
 
-    def messages(self) -> Iterator[Message]:
-        yield UserMessage(text=self.text)
+    def messages(self) -> list[Message]:
+        return [UserMessage(text=self.text)]
 
 
 @dataclass
@@ -114,19 +115,16 @@ class Exchange:
     """Of the `model_call_started` that it answers."""
     model: str = ""
 
-    def messages(self) -> Iterator[Message]:
-        blocks = [self._current(block) for block in self.blocks]
+    def messages(self) -> list[Message]:
+        """A call's block shows the arguments that were really executed."""
+        asked = {call.asked.block_id: call.asked for call in self.calls}
+        blocks = [asked.get(block.block_id, block) for block in self.blocks]
         if self.note:
             blocks.append(Text(block_id="", text=f"\n[{self.note}]"))
-        if any(isinstance(block, Text | ToolCall) for block in blocks):
-            yield AssistantMessage(blocks=tuple(blocks), model=self.model)
-            yield from (call.message() for call in self.calls)
-
-    def _current(self, block: Block) -> Block:
-        """A call's block shows the arguments that were really executed."""
-        if isinstance(block, ToolCall):
-            return next(call.asked for call in self.calls if call.asked.block_id == block.block_id)
-        return block
+        if all(isinstance(block, Reasoning) for block in blocks):
+            return []
+        reply = AssistantMessage(blocks=tuple(blocks), model=self.model)
+        return [reply, *[call.message() for call in self.calls]]
 
 
 @dataclass
@@ -141,12 +139,11 @@ class Summary:
     own: bool = True
     """It was made for the current task."""
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> list[Message]:
         text = SUMMARIZED + mark_untrusted(self.text, "summary")
         if self.kept and self.own:
             text += f"\n{STILL_ASKED}"
-        yield UserMessage(text=text)
-        yield from (UserMessage(text=words) for words in self.kept)
+        return [UserMessage(text=words) for words in (text, *self.kept)]
 
 
 Entry = Said | Exchange | Summary

@@ -123,8 +123,8 @@ class Loop:
     async def _steps(self) -> None:
         """First what an earlier run left open, then one model call after another."""
         for _ in range(self._most_steps + 1):
-            if self.transcript.open_calls:
-                await self._call_desk.act()
+            if calls := self.transcript.open_calls:
+                await self._call_desk.act(calls)
                 if self.transcript.open_calls:
                     return
             answer = self._answer()
@@ -132,7 +132,7 @@ class Loop:
                 await self._tell(AgentCompleted(final_answer=answer))
                 if not self.transcript.unanswered:
                     return
-            found = await self._gauges()
+            found = [gauge for gauge in await self._gauges() if gauge.nearly_used_up]
             reached = self._limit_reached(found)
             if reached is not None:
                 await self._tell(reached)

@@ -92,11 +92,11 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+        return tuple([block for block in self.blocks if isinstance(block, ToolCall)])
 
     @cached_property
     def text(self) -> str:
-        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+        return "".join([block.text for block in self.blocks if isinstance(block, Text)])
 
 
 class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -171,7 +171,7 @@ class Assembler:
         for entry in () if self._calls.calls else self._choices.calls_beside:
             self._call(entry)
         rest = [*self._drain(final=True), *self._told_apart()]
-        blocks = tuple(self._block(block_id) for block_id in self._streams)
+        blocks = tuple([self._block(block_id) for block_id in self._streams])
         reason = self.finish_reason or ("tool_calls" if self._calls.calls else "stop")
         return rest, Reply(
             blocks=blocks, finish_reason=reason, usage=self._usage or self._estimate()

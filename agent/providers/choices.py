@@ -6,8 +6,6 @@ choice has its number, and some put the words of a reply into one choice and its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from agent.providers.calls import MAX_CALLS
 from agent.providers.chunks import Call, Choice, Chunk
 from agent.providers.failures import FILTER
@@ -49,15 +47,17 @@ class Choices:
         index = chunk.choices[0].index if chunk.choices else None
         return index is None or (index == self._index and not self._counting)
 
-    def ours(self, chunk: Chunk) -> Iterator[Choice]:
+    def ours(self, chunk: Chunk) -> list[Choice]:
+        found: list[Choice] = []
         for choice in chunk.choices or ():
             if choice.index == self._index:
                 self._counting = False
-                yield choice
+                found.append(choice)
             elif self._is_ours(choice, chunk):
-                yield choice
+                found.append(choice)
             else:
                 self._beside(choice)
+        return found
 
     def _is_ours(self, choice: Choice, chunk: Chunk) -> bool:
         if choice.index is None:

@@ -6,7 +6,7 @@ surrogate pair, the beginning of the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from agent.events import MAX_DELTA_CHARS, Delta
 from agent.scrub import Scrubber
@@ -35,22 +35,24 @@ class Outgoing:
     def add(self, piece: str) -> None:
         self._pending.append(piece)
 
-    def drain(self, *, final: bool = False) -> Iterable[Delta]:
+    def drain(self, *, final: bool = False) -> list[Delta]:
         text = "".join(self._pending)
         self._pending.clear()
         if not text:
-            return
+            return []
         if self._scrub is not None:
             text = self._scrub.exact(text)
         if not final and (kept := self._undecided(text)):
             self._pending.append(text[-kept:])
             text = text[:-kept]
         text = clean(text)
+        deltas: list[Delta] = []
         for start in range(0, len(text), MAX_DELTA_CHARS):
             piece = text[start : start + MAX_DELTA_CHARS]
             self._sent.append(piece)
-            yield self._delta(self._offset, piece)
+            deltas.append(self._delta(self._offset, piece))
             self._offset += len(piece)
+        return deltas
 
     def _undecided(self, text: str) -> int:
         """How much of the end may mean something else with the next read."""

@@ -60,7 +60,11 @@ def _tokens(chars: int) -> int:
 
 
 def _sub(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    return next((value[name] for name in names if isinstance(value.get(name), dict)), {})
+    for name in names:
+        found = value.get(name)
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def _first(value: dict[str, Any], *names: str) -> int:

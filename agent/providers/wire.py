@@ -63,22 +63,23 @@ class Bodies:
         self._options = options
         self._quirks: Quirks | None = None
         self._sent: list[Message] = []
+        self._system = ""
         self._pieces: list[bytes] = []
-        """`_sent` on the wire under `_quirks`."""
+        """`_system` and `_sent` on the wire under `_quirks`."""
 
     def encoded(self, request: ModelRequest, quirks: Quirks) -> bytes:
         if quirks.alternate or quirks.system_role == "user":  # messages melt into each other
             return encoded(request_body(request, self._model, quirks, self._options))
-        self._write(request.messages, quirks)
-        system = [encoded(message) for message in _system(request.system, quirks)]
-        messages = msgspec.Raw(b"[%b]" % b",".join([*system, *self._pieces]))
+        self._write(request.system, request.messages, quirks)
+        messages = msgspec.Raw(b"[%b]" % b",".join(self._pieces))
         tools = _encoded_tools(tuple(request.tools), quirks.plain_schemas) if request.tools else ()
         return encoded(_body(messages, tools, self._model, quirks, self._options))
 
-    def _write(self, messages: Sequence[Message], quirks: Quirks) -> None:
-        known = len(self._sent)
-        if quirks != self._quirks or not _goes_on(self._sent, messages):
-            known, self._quirks, self._pieces = 0, quirks, []
+    def _write(self, system: str, messages: Sequence[Message], quirks: Quirks) -> None:
+        known, same = len(self._sent), system == self._system and quirks == self._quirks
+        if not (same and _goes_on(self._sent, messages)):
+            known, self._quirks, self._system = 0, quirks, system
+            self._pieces = [encoded(message) for message in _system(system, quirks)]
         fresh = messages[known:]
         self._pieces += [encoded(message) for message in _messages(fresh, self._model, quirks)]
         self._sent = list(messages)

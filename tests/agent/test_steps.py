@@ -97,5 +97,5 @@ async def test_a_step_costs_few_calls_and_no_more_behind_many_others(folder: Pat
     await calls_of(folder, 1)  # what is made once in a process
     few, ten_more = await calls_of(folder, 2), await calls_of(folder, 12)
     many, then_ten_more = await calls_of(folder, 40), await calls_of(folder, 50)
-    assert (ten_more - few) / 10 < 480
-    assert (then_ten_more - many) / 10 < 480
+    assert (ten_more - few) / 10 < 460
+    assert (then_ten_more - many) / 10 < 460
