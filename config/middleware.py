@@ -43,9 +43,10 @@ DATA_HEADERS = Headers(
         "Referrer-Policy": "same-origin",
         "X-Frame-Options": "DENY",
         "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+        "Cache-Control": "private, no-store",
     }
 )
-"""Of what is no page: opened as one, it can do nothing."""
+"""Of what is no page: opened as one, it can do nothing, and nobody keeps it."""
 PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
     for feature in ("camera", "microphone", "geolocation", "payment", "usb", "display-capture")

@@ -62,6 +62,7 @@ async def test_the_api_passes_the_page_middlewares_by(where):
     response = await AsyncClient().get(where)
     assert response.content == b""
     assert response["X-Content-Type-Options"] == "nosniff"
+    assert response["Cache-Control"] == "private, no-store"
 
 
 async def test_a_page_is_protected_against_forged_posts_and_the_api_does_it_itself():

@@ -105,6 +105,7 @@ SAFE = {
     "referrer-policy": "same-origin",
     "x-frame-options": "DENY",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "private, no-store",
 }
 
 REFUSED: dict[str, tuple[int, str, dict[str, Any]]] = {
