@@ -22,7 +22,7 @@ from tasks.conf import Conf
 from tasks.counters import counters
 from tasks.garbage import calm
 from tests.support.spread import Spread, in_order
-from tests.support.template import template
+from tests.support.template import template, template_on
 
 MIGRATED = ("auth_permission", "django_content_type")
 _home = pytest.StashKey[Path]()
@@ -58,6 +58,8 @@ def django_db_modify_db_settings(
     if connections["default"].vendor == "sqlite":
         database["TEST"]["NAME"] = str(pytestconfig.stash[_home] / "test.sqlite3")
         shutil.copyfile(template(), database["TEST"]["NAME"])
+    else:
+        database["TEST"]["TEMPLATE"] = template_on(database)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-FIRST = ("tests/browser", "tests/e2e", "tests/streaming")
+FIRST = (
+    "tests/browser/",
+    "tests/e2e/",
+    "tests/streaming/",
+    "tests/tasks/test_growth_of_tables.py",
+    "tests/tasks/test_load.py",
+    "tests/tasks/test_roles.py",
+    "tests/agent/test_any_run.py",
+)
 TOGETHER = ("tests/browser", "tests/e2e")
 
 
@@ -20,7 +28,7 @@ def in_order(items: list[pytest.Item]) -> None:
 
 
 def _place(nodeid: str) -> int:
-    places = (place for place, folder in enumerate(FIRST) if nodeid.startswith(f"{folder}/"))
+    places = (place for place, first in enumerate(FIRST) if nodeid.startswith(first))
     return next(places, len(FIRST))
 
 
