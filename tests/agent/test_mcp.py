@@ -18,12 +18,11 @@ import pytest
 from agent.errors import ToolFailed
 from agent.mcp.connections import MAX_FAILURES, Launcher
 from agent.mcp.results import MAX_TEXT, Broken
-from agent.sandbox import bubblewrap
 from tests.support.mcp import OURS, SERVERS, declared, desk, entry, written_in_sdk
 from tests.support.mcp_http import HttpServer
+from tests.support.needs import needs_sandbox
 from tests.support.waiting import happened
 
-needs_sandbox = pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap")
 UNBOXED = pytest.param({"sandbox": False}, id="none")
 BOTH = [pytest.param({}, id="sandbox", marks=needs_sandbox), UNBOXED]
 

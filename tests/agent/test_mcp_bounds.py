@@ -14,10 +14,9 @@ from agent.bounds import MAX_FILE_BYTES, MAX_PROCESSES
 from agent.errors import ToolFailed
 from agent.mcp.backoff import MAX_KNOWN, MAX_SECONDS, Backoff
 from agent.mcp.results import Broken
-from agent.sandbox import bubblewrap
 from tests.support.mcp import declared, desk, entry
+from tests.support.needs import needs_sandbox
 
-needs_sandbox = pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap")
 UNBOXED = pytest.param({"sandbox": False}, id="none")
 BOTH = [pytest.param({}, id="sandbox", marks=needs_sandbox), UNBOXED]
 MB = 1024 * 1024

@@ -10,10 +10,8 @@ import pytest
 
 from agent.errors import PathRefused
 from agent.policy import Policy
-from agent.sandbox import bubblewrap
 from tests.support.mcp import declared, desk, entry
-
-needs_sandbox = pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap")
+from tests.support.needs import needs_sandbox
 
 
 @pytest.fixture

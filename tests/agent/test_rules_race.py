@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import select
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
 
 import pytest
 
@@ -17,29 +13,8 @@ from agent.policy import Policy, Rule
 from agent.toolbox import Toolbox
 from agent.tools import builtin_tools
 from agent.workspace import Workspace
+from tests.support.arena import Arena, swapping
 
-SWAPPER = """
-import itertools, os, shutil, sys
-root = sys.argv[1]
-for turn in itertools.count():
-    if turn % 100 == 1:
-        print(turn * 3, flush=True)   # swaps so far
-    for target in ("open", "closed"):   # a link in the place of a link
-        os.symlink(target, root + "/race.tmp")
-        os.replace(root + "/race.tmp", root + "/race")
-    # and a link in the place of a real directory, below what is walked
-    os.rename(root + "/open/sub", root + "/aside")
-    try:
-        os.symlink("../closed", root + "/open/sub")
-        os.unlink(root + "/open/sub")
-    except FileExistsError:
-        pass   # a write made its parent anew
-    while os.path.exists(root + "/aside"):
-        try:
-            os.rename(root + "/aside", root + "/open/sub")
-        except OSError:
-            shutil.rmtree(root + "/open/sub", ignore_errors=True)
-"""
 CLOSED = Rule(id="1", decision="deny", path="closed/**")
 OPEN = Rule(id="2", decision="allow", path="open/**")
 CALLS: tuple[tuple[str, dict[str, object]], ...] = (
@@ -54,18 +29,6 @@ CALLS: tuple[tuple[str, dict[str, object]], ...] = (
 )
 
 
-class Arena(NamedTuple):
-    root: Path
-    counter: IO[bytes]
-
-    def swapped(self) -> int:
-        lines = 0
-        while select.select([self.counter], [], [], 0)[0]:
-            assert self.counter.readline()
-            lines += 1
-        return lines * 300
-
-
 @pytest.fixture
 def arena(tmp_path: Path) -> Iterator[Arena]:
     root = tmp_path / "ws"
@@ -75,14 +38,8 @@ def arena(tmp_path: Path) -> Iterator[Arena]:
     (root / "open/sub/x").write_text("public")
     (root / "closed/x").write_text("SECRET")
     (root / "closed/only-here").write_text("SECRET")
-    swapper = subprocess.Popen([sys.executable, "-c", SWAPPER, str(root)], stdout=subprocess.PIPE)
-    assert swapper.stdout is not None
-    swapper.stdout.readline()
-    yield Arena(root, swapper.stdout)
-    alive = swapper.poll() is None
-    swapper.kill()
-    swapper.communicate()
-    assert alive, "the swapper gave up"
+    with swapping(root, "open", "closed", plain="open/sub", instead="../closed") as arena:
+        yield arena
 
 
 async def race(arena: Arena, opener: Opener, swaps: int) -> int:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import select
-import subprocess
-import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
 
 import pytest
 
@@ -19,65 +16,26 @@ from agent.tools.files import LIST_FILES, READ_FILE
 from agent.tools.search import SEARCH_FILES
 from agent.tools.writes import WRITE_FILE
 from agent.workspace import Workspace
-
-SWAPPER = """
-import itertools, os, shutil, sys
-root, outside = sys.argv[1:]
-for turn in itertools.count():
-    if turn % 100 == 1:
-        print(turn * 4, flush=True)   # swaps so far
-    for target in ("real", outside, "../ws.outside"):   # a link in the place of a link
-        os.symlink(target, root + "/race.tmp")
-        os.replace(root + "/race.tmp", root + "/race")
-    # and a link in the place of a real directory
-    os.rename(root + "/plain", root + "/aside")
-    try:
-        os.symlink(outside, root + "/plain")
-        os.unlink(root + "/plain")
-    except FileExistsError:
-        pass   # a write made its parent anew
-    while os.path.exists(root + "/aside"):
-        try:
-            os.rename(root + "/aside", root + "/plain")
-        except OSError:
-            shutil.rmtree(root + "/plain", ignore_errors=True)
-"""
-
-
-class Arena(NamedTuple):
-    root: Path
-    outside: Path
-    counter: IO[bytes]
-    """A line for every 400 swaps."""
-
-    def swapped(self) -> int:
-        """Swaps that were counted since the last time somebody asked."""
-        lines = 0
-        while select.select([self.counter], [], [], 0)[0]:
-            assert self.counter.readline()
-            lines += 1
-        return lines * 400
+from tests.support.arena import Arena, swapping
 
 
 @pytest.fixture
-def arena(tmp_path):
-    root, outside = tmp_path / "ws", tmp_path / "ws.outside"
+def outside(tmp_path: Path) -> Path:
+    return tmp_path / "ws.outside"
+
+
+@pytest.fixture
+def arena(tmp_path: Path, outside: Path) -> Iterator[Arena]:
+    root = tmp_path / "ws"
     for directory in (root / "real", root / "plain", outside):
         directory.mkdir(parents=True)
     (root / "real/x").write_text("IN")
     (root / "plain/x").write_text("IN")
     (outside / "x").write_text("OUT")
     (outside / "secret").write_text("OUT")
-    swapper = subprocess.Popen(
-        [sys.executable, "-c", SWAPPER, str(root), str(outside)], stdout=subprocess.PIPE
-    )
-    assert swapper.stdout is not None
-    swapper.stdout.readline()
-    yield Arena(root, outside, swapper.stdout)
-    alive = swapper.poll() is None
-    swapper.kill()
-    swapper.communicate()
-    assert alive, "the swapper gave up"
+    targets = ("real", str(outside), "../ws.outside")
+    with swapping(root, *targets, plain="plain", instead=str(outside)) as arena:
+        yield arena
 
 
 def read(context: ToolContext, path: str, turn: int) -> bool:
@@ -117,7 +75,7 @@ def race(arena: Arena, opener: Opener, swaps: int) -> int:
                     inside += act(context, path, turn)
                 except (PathRefused, ToolFailed, OSError):
                     continue
-    left = {file.name: file.read_text() for file in arena.outside.iterdir()}
+    left = {file.name: file.read_text() for file in arena.root.with_name("ws.outside").iterdir()}
     assert left == {"x": "OUT", "secret": "OUT"}
     return inside
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from agent.sandbox import bubblewrap
 from tests.support.browser import Site, Watched, asking
 from tests.support.e2e_model import Call, Model
+from tests.support.needs import needs_sandbox
 
 pytestmark = [
     pytest.mark.long,  # in the normal run: tests/js/diff.test.js, tests/e2e/test_commands.py
-    pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap"),
+    needs_sandbox,
 ]
 LINE = "echo '<b>new</b>' > made.txt  &&  wc -l made.txt\n# --- a\n# @@ -1 +1 @@"
 

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from agent.sandbox import bubblewrap
 from tests.support.e2e import Desk, Follower, Furnished, House, Person
 from tests.support.e2e_model import Call, Model, words
+from tests.support.needs import needs_sandbox
 from tests.support.waiting import happened
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap"),
+    needs_sandbox,
 ]
 
 

@@ -12,12 +12,14 @@ from nothing, so that no setting of the person who runs the tests gets in.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -190,6 +192,10 @@ def manage(state: Path, *arguments: str, env: Mapping[str, str] | None = None) -
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Beneath the ports that the kernel gives to clients: a server that is started again finds its
+    own one free."""
+    for port in random.SystemRandom().sample(range(10_000, 32_768), 50):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("fifty ports are taken")

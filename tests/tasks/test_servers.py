@@ -18,19 +18,18 @@ from pytest_django import Settings
 from agent.mcp.definitions import Definition, definitions
 from agent.providers import ModelRequest
 from agent.providers.scripted import ScriptedCall, Turn
-from agent.sandbox import bubblewrap
 from tasks import servers, wiring
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
 from tasks.models import AuditEntry, McpTool, Workspace
 from tests.support.admin import signed_in, staff, url
 from tests.support.mcp import TOOLS, declared, entry
+from tests.support.needs import needs_sandbox
 from tests.support.people import bearer
 from tests.support.rows import make_user
 from tests.support.runs import House, make_house
 
 pytestmark = pytest.mark.django_db(transaction=True)
-needs_sandbox = pytest.mark.skipif(bubblewrap() is None, reason="needs a working bubblewrap")
 TEXT = {"type": "string"}
 LISTED = [
     {"name": "echo", "inputSchema": {"properties": {"q": TEXT}}},
