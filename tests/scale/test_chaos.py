@@ -20,10 +20,11 @@ from datetime import datetime
 
 import pytest
 
-from tests.e2e.test_crashes import Work, check_persisted, persist
 from tests.support.daphne import Daphne
 from tests.support.e2e import Person
+from tests.support.persisting import check_persisted, persist
 from tests.support.scaled import ScaledHouse, Worker
+from tests.support.stages import Work
 
 pytestmark = pytest.mark.e2e
 
