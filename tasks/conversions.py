@@ -68,7 +68,7 @@ def to_database(db: BaseDatabaseWrapper, field: Field[Any, Any]) -> Convert:
     """Makes a value of the field storable."""
 
     def general(value: Any) -> Any:
-        return field.get_db_prep_save(value, db)
+        return None if value is None else field.get_db_prep_save(value, db)
 
     kept = field
     while isinstance(kept, ForeignKey):

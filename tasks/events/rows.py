@@ -27,11 +27,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def key_of(db: BaseDatabaseWrapper, value: str | uuid.UUID) -> Any:
     """An id as this database keeps it."""
-    key = uuid_of(value)
-    return key if db.features.has_native_uuid_field else hex_of(key)
+    return uuid_of(value) if db.features.has_native_uuid_field else _hex_of(value)
 
 
-# Ids come again and again, in every event of a run; making another form of one costs ten lookups.
+# Ids come again and again, with every event of a run; another form of one costs ten look-ups.
 
 
 @functools.lru_cache(maxsize=1024)
@@ -40,14 +39,14 @@ def uuid_of(key: str | uuid.UUID) -> uuid.UUID:
 
 
 @functools.lru_cache(maxsize=1024)
-def hex_of(key: uuid.UUID) -> str:
-    return key.hex
+def _hex_of(key: str | uuid.UUID) -> str:
+    return uuid_of(key).hex
 
 
 @functools.lru_cache(maxsize=1024)
 def text_of(key: str | uuid.UUID) -> str:
     """SQLite keeps UUIDs as 32 hex digits; we speak with hyphens."""
-    return str(key if isinstance(key, uuid.UUID) else uuid.UUID(key))
+    return str(uuid_of(key))
 
 
 @overload

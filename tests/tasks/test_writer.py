@@ -8,11 +8,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
+from django.db.models import Value
+from django.db.models.functions import Concat
 
 from tasks.loops import on_loop
 from tasks.models import Task
@@ -21,6 +24,7 @@ from tests.support.counting import python_calls
 from tests.support.rows import make_session, make_task
 
 pytestmark = pytest.mark.django_db(transaction=True)
+OPEN_FILES = Path("/proc/self/fd")
 
 
 @pytest.fixture
@@ -421,3 +425,16 @@ async def test_one_that_does_not_fit_fails_alone(writer):
     assert (before, after) == (1, 4)
     assert isinstance(error, ValueError)
     assert await writer.run(groups) == {"alone 1", "alone 4"}
+
+
+@pytest.mark.skipif(not OPEN_FILES.is_dir(), reason="looks at the files that the process has open")
+def test_a_statement_about_many_rows_makes_no_file_of_what_it_may_take_back(writer: Writer) -> None:
+    """SQLite does, from the seventeenth page on, wherever it finds a folder for it."""
+    Group.objects.bulk_create(Group(name=f"{number}{'x' * 100}") for number in range(1000))
+
+    def rename() -> list[str]:
+        assert Group.objects.update(name=Concat("name", Value("y"))) == 1000
+        return [str(each.readlink()) for each in OPEN_FILES.iterdir() if each.is_symlink()]
+
+    opened = writer.run_sync(rename)
+    assert not [name for name in opened if "etilqs" in name]
