@@ -8,11 +8,11 @@ is decided before, by `tasks.access`. Refusals are `tasks.errors.ServiceError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar, cast, get_args
+from typing import Any, Protocol, TypeVar, cast, get_args
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -172,6 +172,32 @@ async def retry(
 async def fork(session_id: UUID, user_id: int, task_id: UUID, sequence: int) -> UUID:
     """A new session that continues from an event of this one. Nothing is copied."""
     return await writer.run(partial(commands.fork, session_id, user_id, task_id, sequence))
+
+
+async def change_session(session_id: UUID, by: str, changes: Mapping[str, Any]) -> None:
+    """Fields of its row by name; what differs from before is in the audit."""
+    await sync_to_async(_change_session)(session_id, by, changes)
+
+
+@transaction.atomic
+def _change_session(session_id: UUID, by: str, changes: Mapping[str, Any]) -> None:
+    session = Session.objects.select_for_update().get(pk=session_id)
+    before = {name: getattr(session, name) for name in changes}
+    changed = {name: value for name, value in changes.items() if value != before[name]}
+    if not changed:
+        return
+    Session.objects.filter(pk=session_id).update(**changed)
+    audit.record(
+        audit.Change(
+            action="session.changed",
+            by=by,
+            object_type="session",
+            object_id=str(session_id),
+            name=session.title,
+            before={name: before[name] for name in changed},
+            after=changed,
+        )
+    )
 
 
 async def delete_session(session_id: UUID, by: str) -> None:

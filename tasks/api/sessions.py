@@ -120,9 +120,9 @@ async def change_session(
     session = await access.writable_session(who(request), session_id)
     changes = payload.model_dump(exclude_none=True, exclude={"model_profile_id"})
     if "model_profile_id" in payload.model_fields_set:
-        changes["model_profile"] = await _profile(payload.model_profile_id)
-    if changes:
-        await Session.objects.filter(pk=session.pk).aupdate(**changes)
+        profile = await _profile(payload.model_profile_id)
+        changes["model_profile_id"] = None if profile is None else profile.pk
+    await service.change_session(session.id, who(request).username, changes)
     return await _read(who(request), session.id)
 
 

@@ -158,6 +158,22 @@ def test_workspaces_are_audited(tmp_path):
     assert actions() == ["workspace.made"]
 
 
+async def test_a_renamed_or_archived_session_is_audited_with_what_differs():
+    session = await sync_to_async(make_session)(title="Old")
+    headers = await sync_to_async(bearer)(session.owner)
+    for changes in ({"title": "New", "archived": False}, {"title": "New"}, {"archived": True}):
+        answer = await AsyncClient().patch(
+            f"/api/sessions/{session.pk}", changes, "application/json", headers=headers
+        )
+        assert answer.status_code == 200
+    entries = AuditEntry.objects.filter(action="session.changed").order_by("sequence")
+    renamed, archived = await sync_to_async(list)(entries)
+    assert (renamed.by, renamed.object_id) == (session.owner.username, str(session.pk))
+    assert '"before":{"title":"Old"}' in renamed.details
+    assert '"after":{"title":"New"}' in renamed.details
+    assert '"after":{"archived":true}' in archived.details
+
+
 async def test_a_deleted_session_is_audited():
     session = await sync_to_async(make_session)()
     headers = await sync_to_async(bearer)(session.owner)
