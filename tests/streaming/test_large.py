@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -67,7 +68,7 @@ class Log:
         self.reads: list[int] = []
         self.may_end = threading.Event()
         self.stored = True
-        self.page = large.shared("task", "t", self._read)
+        self.page = large.shared("task", uuid4().hex, self._read)
 
     def _read(self, after: int, limit: int) -> list[StoredFrame]:
         self.reads.append(after)
