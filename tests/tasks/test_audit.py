@@ -167,7 +167,7 @@ async def test_a_renamed_or_archived_session_is_audited_with_what_differs():
         )
         assert answer.status_code == 200
     entries = AuditEntry.objects.filter(action="session.changed").order_by("sequence")
-    renamed, archived = await sync_to_async(list)(entries)
+    renamed, archived = [entry async for entry in entries]
     assert (renamed.by, renamed.object_id) == (session.owner.username, str(session.pk))
     assert '"before":{"title":"Old"}' in renamed.details
     assert '"after":{"title":"New"}' in renamed.details
