@@ -87,8 +87,14 @@ def best_opener() -> Opener:
 def open_root(root: Path, opener: Opener | None = None) -> int:
     """The folder under its real path, without a link on the way: one that was replaced by a link
     since it was registered, itself or a folder above it, is not ours any more. Raises OSError."""
-    way = "/".join(root.parts[1:]) or "."
-    return (opener or best_opener())(_top(root.anchor), way, DIRECTORY, links=False)
+    return open_straight(root, ".", DIRECTORY, opener)
+
+
+def open_straight(root: Path, path: str, flags: int, opener: Opener | None = None) -> int:
+    """What lies below the folder, without a link on the whole way; the path has no `..`. Raises
+    OSError."""
+    way = "/".join((*root.parts[1:], path))
+    return (opener or best_opener())(_top(root.anchor), way, flags, links=False)
 
 
 @cache

@@ -24,7 +24,7 @@ from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 
-from agent.beneath import DIRECTORY, Opener, Step, Walk, best_opener, open_root
+from agent.beneath import DIRECTORY, Opener, Step, Walk, best_opener, open_root, open_straight
 from agent.directory import (
     ABSENT,
     OUTSIDE,
@@ -110,13 +110,11 @@ class Workspace:
 
     def open_read(self, path: str) -> BufferedReader:
         """Open a regular file. The caller closes it."""
-        with self._root() as root, _refusing():
-            return regular(self._open(root, file_path(path), READ))
+        return regular(self._file(path))
 
     def read_bytes(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a file."""
-        with self._root() as root, _refusing():
-            return beginning(self._open(root, file_path(path), READ), limit)
+        return beginning(self._file(path), limit)
 
     def digest(self, path: str) -> str:
         """sha256 of a file's content in hex, or `absent`."""
@@ -259,6 +257,18 @@ class Workspace:
                     os.unlink(name, dir_fd=fd)
                     removed += 1
         return removed
+
+    def _file(self, path: str) -> int:
+        """Nearly all ways lead through no link and never back, and can be opened in one go. What
+        that is not, or why it cannot be, a look from the root on tells."""
+        path = file_path(path)
+        if ".." not in path:
+            try:
+                return open_straight(self.root, path, READ, self.opener)
+            except OSError:
+                pass
+        with self._root() as root, _refusing():
+            return self._open(root, path, READ)
 
     @contextmanager
     def _directory(self, path: str) -> Iterator[int]:

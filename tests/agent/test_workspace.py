@@ -339,7 +339,7 @@ def test_a_file_that_is_larger_than_it_says_is_read_to_its_end() -> None:
 
 @pytest.mark.skipif(best_opener() is not by_kernel, reason="the way is walked step by step")
 def test_reading_a_small_file_gives_up_the_interpreter_s_lock_few_times(folder: Path) -> None:
-    """Whenever the system is asked: here, and twice by the opener."""
+    """Whenever the system is asked: here, and once by the opener."""
     (folder / "four.txt").write_bytes(b"four")
     workspace = Workspace(folder)
     asked: list[str] = []
@@ -352,4 +352,4 @@ def test_reading_a_small_file_gives_up_the_interpreter_s_lock_few_times(folder: 
     sys.setprofile(note)
     workspace.read_bytes("four.txt", 100)
     sys.setprofile(None)
-    assert [name for name in asked if name != "fspath"] == ["fstat", "read", "close", "close"]
+    assert [name for name in asked if name != "fspath"] == ["fstat", "read", "close"]
