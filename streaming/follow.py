@@ -146,9 +146,11 @@ async def follow(
         connected = sse.live_frame("connected", greeting.payload)
         yield sse.CONNECTED + sse.retry(RETRY_MILLISECONDS) + connected
         follower = _Follower(source, seat, cursor, greeting, extras, dress)
+        del source, greeting, connected  # nor is anything kept below of what was sent
         try:
             while (chunk := await follower.next_chunk()) is not None:
                 yield chunk
+                del chunk
         finally:
             follower.close()
 
@@ -194,8 +196,8 @@ class _Follower:
         extras: Extras | None,
         dress: Dress | None,
     ) -> None:
-        self._source = source
         self._kind = source.kind
+        self._read_page, self._read_past, self._check = source.page, source.past, source.check
         self._seat = seat
         self._over = greeting.over
         self._extras = extras
@@ -251,7 +253,7 @@ class _Follower:
         return self._next_live()
 
     async def _beat(self) -> bytes | None:
-        last = await self._source.check()
+        last = await self._check()
         if last is None:
             return None
         self._seat.advanced(last)
@@ -267,7 +269,7 @@ class _Follower:
             await self._dress.prepare(self._at_hand())
         chunk = self._stored(self._at_hand())
         if not chunk:
-            rows = await self._source.page(self._cursor, self._page_rows)
+            rows = await self._read_page(self._cursor, self._page_rows)
             # The database may be ahead of the hub: what these rows end must not be shown again.
             self._seat.settle(rows)
             self._page = deque([*self._page, *_first(rows, PAGE_BYTES)])
@@ -280,9 +282,9 @@ class _Follower:
     async def _next_past(self) -> bytes:
         """Where all is over nothing is growing that an event could end, so none is looked at."""
         plain = self._over and self._extras is None and self._dress is None
-        if not plain or self._page or self._source.past is None:
+        if not plain or self._page or self._read_past is None:
             return b""
-        found = await self._source.past(self._cursor, self._page_rows)
+        found = await self._read_past(self._cursor, self._page_rows)
         if found.body:
             self._cursor, self._ended = found.last, found.ended
             self._page_rows = _rows_for_a_page(found.count, len(found.body))

@@ -146,6 +146,7 @@ async def _logged(chunks: AsyncGenerator[bytes, None], what: str) -> AsyncGenera
         try:
             async for chunk in chunks:
                 yield chunk
+                del chunk  # a silent stream keeps nothing that it has sent
         except (OperationalError, InterfaceError) as trouble:
             logger.error("The stream of %s lost the database: %s", what, trouble)
         except Exception:  # the stream's boundary: headers are gone, only the log can tell

@@ -62,6 +62,7 @@ class _Patient:
         self._transport = transport
         self._pressure = pressure
         self._unseen = 0
+        self._streams = False
 
     async def __call__(self, message: Message) -> None:
         body, more = message.get("body", b""), message.get("more_body", False)
@@ -78,6 +79,10 @@ class _Patient:
         request = self._request
         if not getattr(request, "chunked", False) or request.finished or request._disconnected:
             return False
+        if not self._streams:
+            self._streams = True
+            # An open stream is mostly silent, and nobody asks again what it was asked with.
+            request.requestHeaders, request.clean_headers = type(request.requestHeaders)(), []
         request.sentLength += len(body)
         size = b"%x\r\n" % len(body)
         if len(body) < SMALL:

@@ -132,6 +132,7 @@ class Request:
             del first
             async for chunk in chunks:
                 await self._send(_body(chunk))
+                del chunk
             # A client who leaves from here on has it all: this must not be cancelled half way.
             sending = False
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
