@@ -27,17 +27,28 @@ export function headOf(card, open) {
       { class: "appr__h" },
       h("p", { class: "appr__eye" }, glyph(eye.icon), eye.text),
       h("p", { class: open ? "appr__left" : "appr__left muted" }, timeOf(approval, open), open && approval.expires_at && mayDecide(card) ? moreTime(card) : null),
-      h("h3", { id: `appr-t-${approval.id}` }, card.phase === "unsent" ? t("Your decision did not reach the server") : decisionTitle(approval)),
+      (card.title = titleOf(card, open)),
       h("p", { class: "appr__why" }, whyOf(card, open)),
     ),
     open && approval.expires_at ? gaugeOf(card) : null,
   ];
 }
 
+function titleOf(card, open) {
+  const { approval, phase } = card;
+  return h("h3", { id: `appr-t-${approval.id}` }, phase === "unsent" ? t("Your decision did not reach the server") : decisionTitle(open ? asShown(card) : approval));
+}
+
+/** The call that a yes would be for now: as it was asked about, or the edited one that was previewed. */
+function asShown({ approval, edited, shown }) {
+  return shown ? { ...approval, arguments: edited, diff: shown.diff, arguments_digest: shown.arguments_digest } : approval;
+}
+
 function timeOf(approval, open) {
   if (!open) return approval.resolved_at ? time(approval.resolved_at) : "";
   if (!approval.expires_at) return t("No time limit");
-  return [h("span", { class: "num", "data-left": "" }), h("span", { class: "sr" }, t(", then rejected by itself"))];
+  const silence = approval.kind === "question" ? t(", then it goes on without an answer") : t(", then rejected by itself");
+  return [h("span", { class: "num", "data-left": "" }), h("span", { class: "sr" }, silence)];
 }
 
 function moreTime(card) {
@@ -116,7 +127,7 @@ function openWhy({ kind, reason, replaces, created_at: at }) {
 export function bodyOf(card, open) {
   const { approval } = card;
   if (!open) return approval.diff ? pastView(approval) : null;
-  return approval.kind === "question" ? null : [factsOf(approval)];
+  return approval.kind === "question" ? null : [(card.facts = factsOf(asShown(card)))];
 }
 
 function pastView(approval) {
@@ -198,8 +209,12 @@ function doOf(card) {
   return h("footer", { class: "appr__do" }, h("p", { class: "hint" }, t("Somebody with the right to decide has to answer.")));
 }
 
-/** After an edit: the buttons say what they do now. Nothing else moves, so that a composition in a field goes on. */
-export function refreshFoot(card) {
+/** After an edit: title, facts and buttons say what they are about now. No field moves, so that a composition goes on. */
+export function refresh(card) {
+  for (const [name, now] of [["title", titleOf(card, true)], ["facts", factsOf(asShown(card))]]) {
+    card[name]?.replaceWith(now);
+    card[name] &&= now;
+  }
   const foot = buttonsOf(card);
   card.foot?.replaceWith(foot);
   card.foot = foot;

@@ -1,7 +1,7 @@
 // One decision: the evidence first, then the buttons. A decision counts once; whatever the answer, the card says
 // what happened and what did not.
 import { get, post } from "./api.js";
-import { bodyOf, footOf, headOf, refreshFoot } from "./approval-parts.js";
+import { bodyOf, footOf, headOf, refresh } from "./approval-parts.js";
 import { h, replace } from "./dom.js";
 import { editForm } from "./edit.js";
 import { answerForm } from "./question.js";
@@ -47,7 +47,7 @@ function rightsIn({ can_decide, can_approve, allowed_scopes, demands }) {
 
 function reachFor(card) {
   const { approval, rights } = card;
-  return scopeChoice({ ...approval, scopes: rights?.allowed_scopes ?? approval.scopes }, () => refreshFoot(card), approval.scopes);
+  return scopeChoice({ ...approval, scopes: rights?.allowed_scopes ?? approval.scopes }, () => refresh(card), approval.scopes);
 }
 
 /** Until it is known what the reader may do, nothing can be pressed. */
@@ -84,7 +84,7 @@ function edited(card, dirty) {
   card.edited = null;
   card.shown = null;
   card.scope?.show(card.approval.standing);
-  refreshFoot(card);
+  refresh(card);
 }
 
 async function preview(card) {

@@ -36,7 +36,8 @@ const SENTENCES = {
 
 /** The title of a decision: verb and object, the whole path. A write says whether the file is new. */
 export function decisionTitle(approval) {
-  const { name, arguments: args, diff } = approval;
+  const { name, diff } = approval;
+  const args = approval.edited_arguments ?? approval.arguments;
   if (approval.kind === "unknown_effect") return rich(t("Did {name} finish?"), { name: code(name) });
   if (approval.kind === "limit" && name === "more_budget") return [t("A limit is used up. Go on with as much again?")];
   if (approval.kind === "limit") return [t("Go on after the same call again and again?")];

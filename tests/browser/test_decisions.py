@@ -52,17 +52,28 @@ def test_an_edit_is_previewed_before_it_is_approved(
     window: Watched, model: Model, site: Site
 ) -> None:
     card = ask_to_write(window, model, "edited")
+    title, bound = card.locator("h3"), card.locator(".appr__facts code").last
+    asked = bound.inner_text()
     card.locator("summary", has_text="Edit before approving").click()
     card.get_by_label("content").fill("better text\n")
+    card.get_by_label("path").fill("better.md")
     go = card.locator(".btn--go")
     expect(go).to_contain_text("Preview the edited call")
     go.click()
     expect(card.locator("tr.a .tx")).to_have_text(["better text"])
-    assert not (site.workspace / "edited.md").exists()
+    expect(title).to_have_text("Create better.md")
+    expect(bound).not_to_have_text(asked)
+    assert not (site.workspace / "better.md").exists()
+    card.get_by_label("content").fill("best text\n")
+    expect(title).to_have_text("Create edited.md")  # until it is previewed again
+    expect(bound).to_have_text(asked)
+    go.click()
     expect(go).to_contain_text("Approve the edited call once")
     go.click()
     expect(window.page.locator(".turn")).to_have_attribute("data-state", "done")
-    assert (site.workspace / "edited.md").read_text() == "better text\n"
+    assert (site.workspace / "better.md").read_text() == "best text\n"
+    assert not (site.workspace / "edited.md").exists()
+    expect(window.page.locator(".turn")).to_contain_text("You approved: Create better.md")
     expect(window.page.locator(".turn")).to_contain_text("with an edit")
 
 
