@@ -156,7 +156,7 @@ def _shown(name: str, value: object) -> str:
         return "set, not shown" if value else "not set"
     match value:
         case None:
-            return "no limit"
+            return "no limit" if name.startswith("max_") else "not set"
         case bool():
             return "on" if value else "off"
         case float():

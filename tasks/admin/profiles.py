@@ -11,6 +11,7 @@ from asgiref.sync import async_to_sync
 from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import resolve, reverse
 
 from tasks import profiles, wiring
 from tasks.admin.base import FastAdmin
@@ -105,6 +106,13 @@ class ModelProfileAdmin(FastAdmin):
         for profile in queryset[:5]:
             self._try_out(request, profile)
 
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        if "_try" not in request.POST:
+            return super().response_add(request, obj, post_url_continue)
+        return HttpResponseRedirect(reverse("admin:tasks_modelprofile_change", args=[obj.pk]))
+
     def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
         if "_try" not in request.POST:
             return super().response_change(request, obj)
@@ -114,10 +122,10 @@ class ModelProfileAdmin(FastAdmin):
         self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         response = super().changeform_view(request, object_id, *args, **kwargs)
-        saved = isinstance(response, HttpResponseRedirect) and "_try" in request.POST
-        if saved and object_id is not None:
+        if isinstance(response, HttpResponseRedirect) and "_try" in request.POST:
             # Only now: Django saves in a transaction, and a talk must not hold the database.
-            self._try_out(request, ModelProfile.objects.get(pk=object_id))
+            saved = object_id or resolve(response.url).kwargs["object_id"]
+            self._try_out(request, ModelProfile.objects.get(pk=saved))
         return response
 
     def _try_out(self, request: HttpRequest, profile: ModelProfile) -> None:

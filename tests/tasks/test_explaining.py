@@ -87,6 +87,12 @@ def test_the_command_says_what_would_happen_and_every_step_to_it(house: House) -
     assert not PolicyRule.objects.get().used
 
 
+def test_a_tool_that_is_not_there_is_named_and_not_judged(house: House) -> None:
+    wanted = r"^There is no tool writefile in the workspace desk: .*\bwrite_file\b"
+    with pytest.raises(CommandError, match=wanted):
+        policy_test("--workspace", "desk", "--tool", "writefile", "--arguments", "{}")
+
+
 def test_past_calls_are_judged_under_a_changed_set(house: House, tmp_path: Path) -> None:
     for path in ("a.md", "drafts/b.md"):
         requested(house.task, path)

@@ -181,6 +181,21 @@ def test_only_permitted_staff_reach_profiles(root: User) -> None:
     assert ModelProfile.objects.get().model == "z"
 
 
+async def test_a_new_profile_is_tested_as_it_is_saved(root: User) -> None:
+    client = AsyncClient()
+    await client.aforce_login(root)
+    path = reverse("admin:tasks_modelprofile_add")
+    assert "Save and test the connection" in (await client.get(path)).content.decode()
+    async with ProviderServer(obedient=obedient) as server:
+        blank = ModelProfile(name="Main", model="x", base_url=server.url("obedient"))
+        done = await client.post(path, form(blank, new_key=CANARY, _try="1"))
+    profile = await ModelProfile.objects.aget()
+    assert done.status_code == 302
+    assert done["Location"] == page(profile)
+    said = (await client.get(page(profile))).content.decode()
+    assert "Main, tool call: it called echo" in said
+
+
 @pytest.mark.parametrize("how", ["button", "action"])
 async def test_the_admin_tests_a_connection(root: User, how: str) -> None:
     client = AsyncClient()

@@ -56,6 +56,8 @@ def test_the_policy_in_force_says_where_it_comes_from(admin, settings):
         shown = f"{PLAIN_NAMES.get(field.name, f'PILOTHOUSE_{field.name.upper()}')}<" in page
         assert shown != (field.name in UNSEEN), field.name
     assert settings.PILOTHOUSE.audit_key.decode() not in page
+    assert re.search(r"PILOTHOUSE_MAX_TASK_COST<.*?no limit", page, re.S)
+    assert re.search(r"PILOTHOUSE_SKILLS_DIR<[^P]*not set", page)
     row = re.search(r"PILOTHOUSE_UNATTENDED_MODE.*?</tr>", page, re.S)
     assert row is not None
     assert "read_only" in row[0]
