@@ -42,7 +42,7 @@ export function goalView(goal) {
 }
 
 function boxOf(text, label) {
-  return h("figure", { class: "code code--brought" }, h("figcaption", {}, h("span", {}, label), h("span", { class: "muted" }, t("data, no request"))), h("pre", { tabindex: "0", role: "region", "aria-label": label }, visible(text)));
+  return h("figure", { class: "code code--brought" }, h("figcaption", {}, h("span", {}, label), h("span", { class: "muted" }, t("data, not a request"))), h("pre", { tabindex: "0", role: "region", "aria-label": label }, visible(text)));
 }
 
 function labelOf(source) {

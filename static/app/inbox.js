@@ -6,7 +6,7 @@ import { attention } from "./attention.js";
 import { FIELDS, alarm, announce, begin, keys, openCards, prefs, showCard, toast } from "./chrome.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { inboxFilter } from "./inbox-filter.js";
-import { batchable, soonest, tally, together } from "./model.js";
+import { batchable, decidedMark, soonest, tally, together } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { sessionList } from "./sessions.js";
@@ -105,7 +105,7 @@ function leftOf({ expires_at: until }) {
 }
 
 function decidedRow(approval) {
-  const [symbol, kind] = { approved: ["check", "ok"], rejected: ["cross", "fail"] }[approval.status] ?? ["hour", ""];
+  const [symbol, kind] = decidedMark(approval.status);
   return h(
     "li",
     { class: "row" },

@@ -129,3 +129,8 @@ export function decidable({ can_decide: everything, decides = {} }, { capability
 export function batchable(approval) {
   return approval.kind === "call" && approval.risk !== "high" && approval.can_decide !== false && approval.can_approve !== false;
 }
+
+/** [symbol, kind] of an approval that is over: as its card says it. */
+export function decidedMark(status) {
+  return { approved: ["check", "ok"], rejected: ["cross", "fail"], expired: ["hour", ""], stale: ["retry", ""] }[status] ?? ["stop", ""];
+}

@@ -142,6 +142,7 @@ function capabilityWord(capability) {
     {
       "file:read": t("Read and search files"), "file:write": t("Write and change files"), "shell:execute": t("Run commands"),
       "web:network": t("Fetch pages of the web"), "user:read": t("Ask a person something"),
+      "memory:write": t("Change what later tasks remember"), "skill:read": t("Read skills"),
     }[capability] ?? h("code", {}, capability)
   );
 }

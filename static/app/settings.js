@@ -58,7 +58,7 @@ function row(token) {
     cell(t("Starts with"), h("code", {}, `${token.prefix}…`)),
     cell(t("May"), scopes),
     cell(t("Last used"), token.last_used_at ? day(token.last_used_at) : t("never")),
-    cell(t("Ends"), token.expires_at ? new Date(token.expires_at).toLocaleDateString(boot.language) : t("never")),
+    cell(t("Ends"), token.expires_at ? new Date(token.expires_at).toLocaleDateString(boot.language, { dateStyle: "medium" }) : t("never")),
     h("td", { role: "cell" }, revoke),
   );
 }

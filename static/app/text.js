@@ -28,20 +28,39 @@ function lookup(text) {
 }
 
 function fill(text, values) {
-  return text.split(/(\{\w+\})/).map((part) => {
+  const parts = text.split(/(\{\w+\})/).map((part) => {
     const name = part.slice(1, -1);
     return part.startsWith("{") && Object.hasOwn(values, name) ? values[name] : part;
   });
+  return parts.map((part, index) => (index % 2 ? part : closed(part, parts[index - 1], parts[index + 1]))); // values stay as they are
+}
+
+const HAN = { ends: /\p{Script=Han}$/u, begins: /^\p{Script=Han}/u, away: /^ (?=\p{Script=Han})/u, back: /(?<=\p{Script=Han}) $/u };
+
+/** Chinese has a space beside Latin words only: none stays where a Chinese word was put in. */
+function closed(part, before, after) {
+  let text = part;
+  if (typeof before === "string" && HAN.ends.test(before)) text = text.replace(HAN.away, "");
+  return typeof after === "string" && HAN.begins.test(after) ? text.replace(HAN.back, "") : text;
 }
 
 /** Sentences one behind the other: Chinese has no space between them. What is empty is left out. */
 export function sentences(...parts) {
-  return parts.filter(Boolean).join(chinese() ? "" : " ");
+  return parts.filter(Boolean).join(gap());
 }
 
 /** Parts of one line, with the language's comma. What is empty is left out. */
 export function listed(...parts) {
-  return parts.filter(Boolean).join(chinese() ? "，" : ", ");
+  return parts.filter(Boolean).join(comma());
+}
+
+/** Between two parts of a line. */
+export function gap() {
+  return chinese() ? "" : " ";
+}
+
+export function comma() {
+  return chinese() ? "，" : ", ";
 }
 
 function chinese() {

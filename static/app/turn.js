@@ -6,10 +6,10 @@ import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { endingView } from "./endings.js";
 import { goalView } from "./goal.js";
 import { placeInLine } from "./line.js";
-import { callsOf, coveredBy, decidable, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
+import { callsOf, coveredBy, decidable, decidedMark, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
-import { cut, listed, money, n, number, seconds, short, time, t } from "./text.js";
+import { comma, cut, gap, listed, money, n, number, seconds, short, time, t } from "./text.js";
 import { told } from "./told.js";
 
 export function taskWord(state) {
@@ -242,7 +242,7 @@ function decisionView(first, ctx) {
 
   function settle(approval) {
     const plainly = ["approved", "rejected"].includes(approval.status);
-    const [symbol, kind] = { approved: ["check", "ok"], rejected: ["cross", "fail"] }[approval.status] ?? ["hour", ""];
+    const [symbol, kind] = decidedMark(approval.status);
     mark.className = kind ? `entry__node mark--${kind}` : "entry__node";
     replace(mark, glyph(symbol));
     if (plainly && !(card && card.node.contains(document.activeElement))) {
@@ -279,7 +279,7 @@ function decidedLine(approval, ctx) {
   return h(
     "details",
     { class: "fold", id: `approval-${approval.id}-line` },
-    h("summary", {}, glyph("chev"), h("span", {}, `${did} `, decisionTitle(approval), answer || reachOf(approval) ? " " : ", ", h("span", { class: "muted" }, meta))),
+    h("summary", {}, glyph("chev"), h("span", {}, did, gap(), decisionTitle(approval), answer || reachOf(approval) ? " " : comma(), h("span", { class: "muted" }, meta))),
     card.node,
   );
 }

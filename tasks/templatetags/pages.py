@@ -8,6 +8,7 @@ from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString, mark_safe
 
 from tasks import words
+from tasks.told import told
 
 THEMES = ("auto", "light", "dark")
 
@@ -19,6 +20,12 @@ def translated(text: str, **values: object) -> SafeString:
     """`{% t "Step {n}" n=3 %}`: in the reader's language; values are escaped."""
     escaped = {name: conditional_escape(str(value)) for name, value in values.items()}
     return mark_safe(words.say(text, **escaped))  # noqa: S308 - our own text, escaped values
+
+
+@register.filter(name="told")
+def server_sentence(text: str) -> str:
+    """`{{ rule|told }}`: what the server says in English, in the reader's language."""
+    return told(text)
 
 
 @register.simple_tag

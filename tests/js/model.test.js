@@ -6,6 +6,7 @@ import { batchable, callState, coveredBy, currentTask, decidable, entriesOf, pen
 import { piecesOf } from "../../static/app/goal.js";
 import { initial, reduceAll } from "../../static/app/reducer.js";
 import { unmarked } from "../../static/app/sentences.js";
+import { speak, t } from "../../static/app/text.js";
 import { hear, told, toldEvidence } from "../../static/app/told.js";
 import { World } from "./world.js";
 
@@ -22,6 +23,14 @@ test("every call and task of any log has a state that has a word", () => {
       assert.ok(currentTask(state) || state.order.length === 0);
     }
   }
+});
+
+test("a Chinese word put into a Chinese sentence brings no space, a Latin one keeps it", () => {
+  speak({ language: "zh-Hans", strings: { "{who} rejected:": "{who} 已拒绝：", "Made by {who} today": "由 {who} 今天设定" } });
+  assert.equal(t("{who} rejected:", { who: "你" }), "你已拒绝：");
+  assert.equal(t("{who} rejected:", { who: "Ines" }), "Ines 已拒绝：");
+  assert.equal(t("Made by {who} today", { who: "王芳" }), "由王芳今天设定");
+  speak({});
 });
 
 test("entries have one key each, and only the last step is open", () => {

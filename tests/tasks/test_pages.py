@@ -19,6 +19,7 @@ from pytest_django import Settings
 from config.env import ROOT
 from tasks import words
 from tasks.conf import conf
+from tasks.told import told_in
 from tests.support.people import House, make_house
 from tests.support.rows import make_session, make_user
 from tests.support.words import in_python, in_scripts, in_templates, said
@@ -267,9 +268,13 @@ def test_the_language_comes_from_the_browser_until_somebody_chooses(house: House
     page = client.get("/").content
     assert b'<html lang="en"' in page
     assert boot_of(page)["strings"] == {}
+    assert "default: file:write asks" in client.get("/settings").content.decode()
 
     client.post("/language", {"language": ""})
     assert b'<html lang="zh-Hans"' in client.get("/").content
+    because = told_in("zh-Hans", "default: file:write asks")
+    assert because != "default: file:write asks"
+    assert because in client.get("/settings").content.decode()
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "javascript:1", ""])
