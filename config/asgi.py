@@ -42,9 +42,10 @@ from tasks.service import here
 
 logger = logging.getLogger(__name__)
 
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.002
 """A thread gives the interpreter up in every statement that it sends to the database and, while the
-event loop is busy, gets it back after so long. With Python's 5 ms a command takes ten times that."""
+event loop is busy, gets it back after so long. With Python's 5 ms a command takes ten times that; with
+half a millisecond the threads hand it to and fro (docs/performance.md has both)."""
 DRAIN_GRACE_SECONDS = 0.5
 STREAMS_SECONDS = 1.0
 """What streams get to end, after the runs have drained."""

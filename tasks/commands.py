@@ -30,8 +30,12 @@ _open_tasks = Rows(Task, f"{_IN_SESSION} ORDER BY first_position + 0", lock=True
 _OPEN_IDS = f"SELECT id FROM {Task._meta.db_table} {_IN_SESSION}"  # noqa: S608
 _locked_session = Rows(Session, "WHERE id = %s AND NOT hidden", lock=True)
 _last_task = Rows(Task, "WHERE session_id = %s ORDER BY first_position DESC LIMIT 1")
-_WAITING = f"""
-    SELECT count(*) FROM {Task._meta.db_table} WHERE created_by_id = %s AND status = 'queued'"""  # noqa: S608
+_ASKING = f"""
+    SELECT username, (
+        SELECT count(*) FROM {Task._meta.db_table}
+        WHERE created_by_id = {User._meta.db_table}.id AND status = 'queued'
+    ) FROM {User._meta.db_table} WHERE id = %s"""  # noqa: S608
+"""Who asks, and how many of their tasks wait."""
 _workspaces = {
     "session_id": Rows(
         Workspace,
@@ -151,13 +155,13 @@ def create(request: TaskRequest) -> Accepted:
             "A task of this session is not finished yet.",
             {"task_id": str(busy[0].pk), "status": busy[0].status},
         )
-    _refuse_full_queue(request.owner_id)
+    asker = _asker(request.owner_id)
     previous = _previous(request, session)
     rings: list[tuple[UUID, str]] = []
     if request.when_busy == "interrupt":
         stopped = [task.pk for task in busy if cancel(task.pk, request.owner_id, looked=True)]
         rings = [(task_id, "run.cancel") for task_id in stopped]
-    accepted = _store(request, session, previous)
+    accepted = _store(request, session, previous, request.by or asker)
     if not request.worker and accepted.beginning is None:
         rings.append((accepted.created.task_id, "run.start"))
     return replace(accepted, rings=tuple(rings))
@@ -269,13 +273,18 @@ def title_of(goal: str) -> str:
     return cut(goal.strip().splitlines()[0].strip(), 80)
 
 
-def _refuse_full_queue(owner_id: int) -> None:
-    ((waiting,),) = fetch(_WAITING, owner_id)
+def _asker(owner_id: int) -> str:
+    """Their name. Refused with a full queue."""
+    found = fetch(_ASKING, owner_id)
+    if not found:
+        raise User.DoesNotExist("There is no such user.")
+    ((name, waiting),) = found
     if waiting >= conf().max_queued_per_user:
         raise TooMany("queue_full", f"{waiting} of your tasks wait already.", retry_after=5)
+    return str(name)
 
 
-def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Accepted:
+def _store(request: TaskRequest, session: Session, previous: UUID | None, by: str) -> Accepted:
     fresh, start = request.session_id is None, request.start
     task = Task(
         id=uuid4() if start is None else start.task_id,
@@ -300,7 +309,7 @@ def _store(request: TaskRequest, session: Session, previous: UUID | None) -> Acc
         session_id=str(session.id),
         trigger=str(request.trigger),
         follow_up_of=None if previous is None else str(previous),
-        by=request.by or User.objects.values_list("username", flat=True).get(pk=request.owner_id),
+        by=by,
     )
     beginning = start(task, born) if fresh and start is not None else None
     opening = [born] if beginning is None else beginning.opening
