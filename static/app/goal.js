@@ -1,5 +1,5 @@
 // What people read of a goal. Text that a goal brings along stands between marks, which are for the model (tasks/goals.py).
-import { h } from "./dom.js";
+import { glyph, h } from "./dom.js";
 import { t, visible } from "./text.js";
 
 const OPENING = /<untrusted source="([\w.:/-]{0,64})" id="([0-9a-f]{16})">\n/g;
@@ -38,7 +38,22 @@ export function plainGoal(goal) {
 
 /** The asker's words, and whatever came along in a box of its own. */
 export function goalView(goal) {
-  return piecesOf(goal).map(({ text, source }) => (source === null ? h("p", { class: "said" }, text) : boxOf(text, labelOf(source))));
+  return piecesOf(goal).flatMap(({ text, source }) => (source === null ? saidView(text) : [boxOf(text, labelOf(source))]));
+}
+
+const ATTACHED = /(?:^|\n\n)Attached files:\n(- [^\n]+(?:\n- [^\n]+)*)$/;
+
+/** {words, files}: the files that a goal or a message names at its end, as `tasks/service.py` and the composer write them. */
+export function attachedOf(text) {
+  const found = ATTACHED.exec(text);
+  return found ? { words: text.slice(0, found.index), files: found[1].split("\n").map((line) => line.slice(2)) } : { words: text, files: [] };
+}
+
+/** What somebody said, and the files that they gave with it. */
+export function saidView(text) {
+  const { words, files } = attachedOf(text);
+  const chips = files.map((path) => h("li", { class: "chip" }, glyph("file"), h("bdi", {}, visible(path))));
+  return [words ? h("p", { class: "said" }, words) : null, chips.length ? h("ul", { class: "named", "aria-label": t("Attached files") }, chips) : null];
 }
 
 function boxOf(text, label) {

@@ -4,7 +4,7 @@ import { approvalCard } from "./approval.js";
 import { callsView } from "./calls.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
 import { endingView } from "./endings.js";
-import { goalView } from "./goal.js";
+import { goalView, saidView } from "./goal.js";
 import { placeInLine } from "./line.js";
 import { callsOf, coveredBy, decidable, decidedMark, entriesOf, pendingOf, stepMs, taskState } from "./model.js";
 import { reachOf } from "./scope.js";
@@ -74,7 +74,7 @@ const VIEWS = {
   open: openStepView,
   approval: decisionView,
   said: ({ entry: { text, by, at } }) => ({
-    node: entry({ at, kind: "entry--goal" }, h("div", { class: "goal goal--said" }, h("h3", { class: "sr" }, by), h("p", { class: "said" }, text))),
+    node: entry({ at, kind: "entry--goal" }, h("div", { class: "goal goal--said" }, h("h3", { class: "sr" }, by), saidView(text))),
   }),
   recovered: ({ entry: { at } }) => noteLine(at, "retry", t("The server was restarted. It went on from the log; nothing was lost.")),
   compacted: compactedView,

@@ -151,6 +151,8 @@ def test_a_file_goes_with_a_goal(window: Watched, site: Site, model: Model) -> N
     session = page.url.rpartition("/")[2]
     (task,) = site.api("GET", f"/api/tasks?session_id={session}")["items"]
     assert task["goal"] == "[attached] Sum it up\n\nAttached files:\n- uploads/order.csv"
+    expect(page.locator(".goal .said")).to_have_text("[attached] Sum it up")
+    expect(page.locator(".goal .chip")).to_have_text(["uploads/order.csv"])
 
     page.locator("#attach-pick").set_input_files([payload("order.csv", "c;d\n")])
     expect(page.locator("#attached")).to_contain_text("4 bytes")

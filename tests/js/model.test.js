@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { batchable, callState, coveredBy, currentTask, decidable, entriesOf, pendingIn, queuedTasks, soonest, tally, taskState, together, workedMs } from "../../static/app/model.js";
-import { piecesOf } from "../../static/app/goal.js";
+import { attachedOf, piecesOf } from "../../static/app/goal.js";
 import { initial, reduceAll } from "../../static/app/reducer.js";
 import { unmarked } from "../../static/app/sentences.js";
 import { speak, t } from "../../static/app/text.js";
@@ -31,6 +31,14 @@ test("a Chinese word put into a Chinese sentence brings no space, a Latin one ke
   assert.equal(t("{who} rejected:", { who: "Ines" }), "Ines 已拒绝：");
   assert.equal(t("Made by {who} today", { who: "王芳" }), "由王芳今天设定");
   speak({});
+});
+
+test("the files that a goal names at its end are told apart from its words", () => {
+  assert.deepEqual(attachedOf("Sum up\n\nAttached files:\n- a b.csv\n- 中/c.md"), { words: "Sum up", files: ["a b.csv", "中/c.md"] });
+  assert.deepEqual(attachedOf("Attached files:\n- a.csv"), { words: "", files: ["a.csv"] });
+  for (const text of ["Attached files:\n- a\nand more", "Attached files:\n", "See\nAttached files:\n- a", "- a"]) {
+    assert.deepEqual(attachedOf(text), { words: text, files: [] });
+  }
 });
 
 test("entries have one key each, and only the last step is open", () => {
