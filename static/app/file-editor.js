@@ -40,7 +40,7 @@ export function fileEditor(panel, ctx) {
     const download = path && h("a", { class: "btn btn--small", href: contentUrl(ctx.workspace, path), download: "" }, glyph("down"), t("Download"));
     const close = button(t("Close"), { icon: "cross", kind: "btn--small btn--quiet", onclick: leave });
     const about = bytes === null ? null : h("p", { class: "num" }, size(bytes));
-    replace(panel, h("header", {}, h("div", { class: "btn-row" }, h("h2", { id: "h-file", class: "grow", tabindex: "-1" }, h("bdi", {}, visible(title))), download, close), about), h("div", { class: "panel__b" }, content));
+    replace(panel, h("header", {}, h("div", { class: "btn-row" }, h("h2", { id: "h-file", tabindex: "-1" }, h("bdi", {}, visible(title))), download, close), about), h("div", { class: "panel__b" }, content));
     panel.hidden = false;
     if (path) panel.querySelector("h2").focus();
   }
