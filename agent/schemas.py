@@ -22,6 +22,8 @@ _SCALARS: dict[str, tuple[type, dict[str, str]]] = {
 """Of a type of JSON: ours, and the keywords that bound it with what msgspec calls them."""
 _SILENT = frozenset({"type", "title", "description", "default", "examples"})
 """Keywords that demand nothing more."""
+_EXACT = 2**53
+"""Up to here integers and floats are the same numbers, so that a bound divides both alike."""
 
 
 class _NotPlain(Exception):
@@ -59,7 +61,15 @@ def _kind(schema: Any) -> Any:
     kind, bounds = _SCALARS[name]
     _only(schema, bounds.keys())
     said = {bounds[keyword]: value for keyword, value in schema.items() if keyword in bounds}
+    if not all(_is_bound(value, kind) for value in said.values()):
+        raise _NotPlain
     return Annotated[kind, msgspec.Meta(**said)] if said else kind
+
+
+def _is_bound(value: Any, kind: type) -> bool:
+    """Of others msgspec complains when the first value comes, or it rounds."""
+    kinds = (int, float) if kind is float else (int,)
+    return type(value) in kinds and -_EXACT < value < _EXACT
 
 
 def _object(schema: dict[str, Any]) -> type[msgspec.Struct]:

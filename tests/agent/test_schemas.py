@@ -40,6 +40,18 @@ def test_what_surely_fits_is_valid(part: dict[str, Any]) -> None:
             assert not surely_fits(value) or validator.is_valid(value), (schema, value)
 
 
+@pytest.mark.parametrize("kind", ["integer", "number"])
+@pytest.mark.parametrize("bound", [0.5, 1.0, 2**53, 2**53 + 1, 2**63, 2**64 - 1, -(2**70), 2**2000])
+@pytest.mark.parametrize("keyword", ["minimum", "maximum"])
+def test_a_bound_of_any_kind_breaks_no_call(kind: str, bound: Any, keyword: str) -> None:
+    """As a server writes for a number of 64 bits without a sign."""
+    schema = {"type": "object", "properties": {"a": {"type": kind, keyword: bound}}}
+    validator, surely_fits = Draft202012Validator(schema), quick(schema)
+    for value in (0, 1, 2**53 - 1, 2**53, 2**53 + 1, 2**63, 2**64, -(2**80), 0.5, 1e300):
+        arguments = {"a": value}
+        assert not surely_fits(arguments) or validator.is_valid(arguments), (schema, value)
+
+
 def test_plain_arguments_are_known_to_fit_in_few_calls() -> None:
     """The validator alone takes more than a hundred."""
     box = Toolbox(builtin_tools())
