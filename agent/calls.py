@@ -92,13 +92,14 @@ class Progress:
     async def told(self) -> None:
         """Once all that has come was told. Raises what kept it from being told."""
         if self._telling is not None:
-            await self._telling
+            await asyncio.shield(self._telling)
 
     async def close(self) -> None:
-        """Tell nothing more."""
+        """Tell nothing more. What is being told is told to its end: cut off, whoever stores the
+        beginning of its call would not hear that it is stored, and take it for somebody else's."""
         self._closed = True
+        self._waiting.clear()
         if self._telling is not None:
-            self._telling.cancel()
             await asyncio.wait({self._telling})
 
 
@@ -128,7 +129,11 @@ class CallDesk:
         questions: list[ApprovalRequired] = []
         reads: list[Go] = []
         for call in calls:
-            await self._judge.refresh()  # the effect before this call may have taken its time
+            if reads and not questions and not read_only(call.capability):
+                # An effect is judged when nothing before it runs any more: by the rules of then.
+                await self._run(reads)
+                reads = []
+            await self._judge.refresh()  # what ran before this call may have taken its time
             runs_now = not questions or read_only(call.capability)
             verdict = await self.judge(call, runs_now=runs_now)
             if isinstance(verdict, ApprovalRequired):
@@ -138,9 +143,7 @@ class CallDesk:
             elif read_only(call.capability):
                 reads.append(Go(call=call, how=verdict, note=BEFORE_AN_ASK if questions else ""))
             elif not questions:
-                await self._run(reads)
                 await self._run([Go(call=call, how=verdict)])
-                reads = []
         await self._run(reads)
         for question in questions:
             await self._tell(question)

@@ -8,8 +8,9 @@ It ends
 - after `TaskFailed` or `BudgetExceeded`,
 - after one or more `ApprovalRequired`: a stop, not a wait. The next run continues from the log.
 
-It never raises for a failing tool or provider, and passes on what `tell` raises. Cancelling it stops the model's stream and the
-running tools; `Transcript.closing_events()` then makes the history whole.
+It never raises for a failing tool or provider, and passes on what `tell` raises. Cancelling it
+stops the model's stream and the running tools; `Transcript.closing_events()` then makes the history
+whole.
 """
 
 from __future__ import annotations
@@ -36,21 +37,14 @@ from agent.errors import OutOfTime
 from agent.events import (
     AgentCompleted,
     AgentEvent,
-    AssistantDelta,
-    ReasoningDelta,
     StoredEvent,
     Tell,
-    ToolCallDelta,
-    ToolProgress,
 )
 from agent.judging import Judge
 from agent.messages import Text
 from agent.providers import Model
 from agent.transcript import Exchange, Transcript
 from agent.waits import Limit
-
-LIVE = (AssistantDelta, ReasoningDelta, ToolCallDelta, ToolProgress)
-
 
 Outer = Callable[[], Awaitable[Sequence[Gauge]]]
 """Reads how much is used of the limits that are not the task's own."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +20,13 @@ from agent.events import (
     UserMessageAdded,
 )
 from agent.messages import AssistantMessage, ToolMessage
+from agent.policy import Rule
 from agent.providers import ModelRequest
 from agent.providers.history import check_history
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.text import unmark
 from agent.toolbox import Tool, ToolContext, ToolResult
+from agent.tools import builtin_tools
 from agent.transcript import Transcript
 from tests.support.counting import python_calls
 from tests.support.engine import Bench
@@ -167,6 +171,28 @@ async def test_reads_beside_an_asked_write_run_at_once_and_say_so(folder: Path) 
     results = [m for m in bench.provider.requests[-1].messages if isinstance(m, ToolMessage)]
     assert ["AAA" in results[0].content, "BBB" in results[2].content] == [True, True]
     assert len(bench.provider.requests) == 2
+
+
+async def test_a_rule_that_comes_while_reads_run_counts_for_the_write_behind_them(
+    folder: Path,
+) -> None:
+    rules = (Rule(id="1", decision="allow", tool="write_file"),)
+
+    async def look(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        nonlocal rules
+        rules = (Rule(id="2", decision="deny", tool="write_file"),)
+        return ToolResult(ok=True, content="seen")
+
+    async def read_rules() -> Sequence[Rule]:
+        return rules
+
+    schema = {"type": "object", "properties": {}}
+    tool = Tool(name="look", description="", parameters=schema, capability="x:read", run=look)
+    turns = [calls(ScriptedCall(name="look"), write()), DONE]
+    bench = Bench(folder, turns, tools=[tool, *builtin_tools()], read_rules=read_rules)
+    await bench.run()
+    assert [result.ok for result in bench.of(ToolCallFinished)] == [True, False]
+    assert not (folder / "out.txt").exists()
 
 
 async def test_a_call_rejected_twice_is_refused_without_asking(folder: Path) -> None:

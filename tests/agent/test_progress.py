@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from agent.events import AgentEvent, ToolCallFinished, ToolCallStarted, ToolProgress
+from agent.budget import Limits
+from agent.events import (
+    AgentEvent,
+    BudgetExceeded,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+)
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.toolbox import RunTool, Tool, ToolContext, ToolResult
 from tests.support.engine import Bench
@@ -90,6 +97,32 @@ async def test_what_a_thread_says_that_was_given_up_is_not_told(folder: Path) ->
     await said.wait()
     await asyncio.sleep(0)
     assert list(about(produced).values()) == [[ToolCallStarted, ToolCallFinished]]
+
+
+async def test_what_is_being_told_when_time_is_up_is_told_to_its_end(folder: Path) -> None:
+    """Whoever stores meanwhile must hear that it is stored."""
+    over, said = asyncio.Event(), list[str]()
+
+    async def endless(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        context.progress("half", None, None)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+        raise AssertionError
+
+    async def slowly(event: AgentEvent) -> None:
+        if isinstance(event, ToolProgress):
+            await over.wait()
+            for _ in range(20):  # so that the run has nothing else to wait for any more
+                await asyncio.sleep(0)
+            said.append(event.text)
+
+    limits = Limits(max_seconds=0.05)
+    bench = Bench(folder, [asked("a")], tools=[tool(endless)], limits=limits, tell=slowly)
+    await bench.run()
+    assert said == ["half"]
+    assert isinstance(bench.log[-1], BudgetExceeded)
 
 
 async def test_a_tool_that_swallows_its_cancellation_does_not_keep_the_run(folder: Path) -> None:

@@ -20,13 +20,15 @@ from agent.events import (
     ApprovalResolved,
     AssistantMessageAdded,
     Delta,
+    LiveEvent,
     ReasoningMessage,
     StoredEvent,
     TaskCreated,
+    Tell,
     ToolCallRequested,
 )
-from agent.judging import Claim, Judge
-from agent.loop import LIVE, Retries, run
+from agent.judging import Claim, Judge, ReadRules
+from agent.loop import Retries, run
 from agent.mcp.connections import Connections
 from agent.messages import Reply, Text, Usage
 from agent.policy import Mode, Policy, Rule
@@ -92,6 +94,7 @@ class Bench:
     limits: Limits = field(default_factory=Limits)
     mode: Mode = "ask"
     rules: Sequence[Rule] = ()
+    read_rules: ReadRules | None = None
     claim: Claim | None = None
     tools: Sequence[Tool] = field(default_factory=builtin_tools)
     repeat_limit: int = 6
@@ -102,6 +105,8 @@ class Bench:
     """Models that stand in."""
     connections: Connections | None = None
     system: str = "You are a test."
+    tell: Tell | None = None
+    """Hears everything first."""
     log: list[StoredEvent] = field(default_factory=list)
     seen: list[AgentEvent] = field(default_factory=list)
     _box: Toolbox | None = None
@@ -122,10 +127,12 @@ class Bench:
 
         async def hear(event: AgentEvent) -> None:
             nonlocal left
+            if self.tell is not None:
+                await self.tell(event)
             produced.append(event)
             if isinstance(event, REPLY_PARTS):
                 reply.append(event)
-            elif not isinstance(event, LIVE):
+            elif not isinstance(event, LiveEvent):
                 self.log += [*reply, event]
                 transcript.place = Place(task_id="t", sequence=len(self.log))
                 reply.clear()
@@ -147,6 +154,7 @@ class Bench:
                 policy=Policy(mode=self.mode, rules=self.rules),
                 toolbox=self._toolbox(),
                 workspace=Workspace(self.folder),
+                read_rules=self.read_rules,
                 claim=self.claim,
                 connections=self.connections,
             ),
