@@ -13,6 +13,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import reverse
 from django.utils import translation
 from pytest_django import Settings
 
@@ -171,6 +172,17 @@ def test_the_page_says_which_model_plays(
     shown = boot_of(browser(house.alice).get("/").content)["model"]
     assert shown.pop("default_demo") == model["demo"]  # of a session that chose no model
     assert shown == model
+
+
+@pytest.mark.parametrize("demo", [True, False])
+def test_who_may_add_a_model_profile_is_led_to_where_that_is_done(
+    house: House, settings: Settings, demo: bool
+) -> None:
+    settings.PILOTHOUSE = replace(conf(), demo_model=demo)
+    way = reverse("admin:tasks_modelprofile_add")
+    assert way not in browser(house.alice).get("/").content.decode()
+    root = User.objects.create_superuser("root")
+    assert way in browser(root).get("/").content.decode()
 
 
 def test_the_token_of_the_boot_object_lets_the_api_be_used(house: House) -> None:
