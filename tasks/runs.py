@@ -63,6 +63,9 @@ logger = logging.getLogger(__name__)
 _FOLDING = ThreadPoolExecutor(2, thread_name_prefix="fold")
 _fold = database_sync_to_async(sessions.transcript_of, thread_sensitive=False, executor=_FOLDING)
 """Reading a long log takes a while: not in the one thread in which leases are looked after."""
+READS_AT_ONCE = 3
+"""Of a reply, before its run reads on in beats only: a short one, a call above all, is there by then,
+and to wait for nothing would be most of its step."""
 _BROKEN = ErrorInfo(
     code="internal_error",
     message="The run stopped because of an error in Pilothouse itself.",
@@ -122,6 +125,8 @@ class Run:
         )
         self._limited = usage.limited()
         self._reply: list[StoredEvent] = []
+        self._reads = 0
+        """Of the reply that is under way."""
         self._questions: list[ApprovalRequired] = []
         self._answer: AgentCompleted | None = None
         self._terminal: Terminal | None = None
@@ -219,6 +224,9 @@ class Run:
         self._tell(event)
         if len(event.delta) == MAX_DELTA_CHARS:
             return  # it has the rest of the same read behind it
+        self._reads += 1
+        if self._reads <= READS_AT_ONCE:
+            return
         rest = relay.turn(self._task_text)
         if rest is not None:
             await rest
@@ -231,6 +239,7 @@ class Run:
     async def _hold(self, event: StoredEvent) -> None:
         """Cut-off text is the last word of a run that fails: stored with its end, so that a crash in
         between cannot leave a history that ends with half an answer."""
+        self._reads = 0
         self._reply.append(event)
 
     async def _hold_question(self, event: ApprovalRequired) -> None:
