@@ -33,8 +33,13 @@ def test_examples_of_the_pages_run(page: str, tmp_path: Path) -> None:
         script = script.replace("verify_export.py", str(ROOT / "verify_export.py"))
         script = script.replace("var/workspaces/demo", str(site.workspace))
         env = {**os.environ, **site.server.env}
+        here = tmp_path / "here"
+        here.mkdir()
+        (here / "report.pdf").touch()
         ran = subprocess.run(
-            ["bash", "-c", script], cwd=tmp_path, env=env, text=True, capture_output=True
+            ["bash", "-c", script], cwd=here, env=env, text=True, capture_output=True
         )
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stdout + ran.stderr
+    left = {path.name for path in here.iterdir()}
+    assert left <= {"report.pdf", "audit.zip"}, "copied commands leave files in the reader's folder"
