@@ -78,9 +78,9 @@ def ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> None:
     """Command: the run stops with these questions. A successor closes the approval it replaces."""
     asked: list[StoredEvent] = []
     rows: list[tuple[Approval, str | None]] = []
-    for question in questions:
+    for question, row_id in zip(questions, _ids(len(questions)), strict=True):
         old = question.replaces if isinstance(question.replaces, str) else None
-        row = _new_row(task_id, question)
+        row = _new_row(task_id, question, row_id)
         if old is not None:
             asked.append(_close_stale(Approval.objects.get(pk=old), row.id))
         rows.append((row, old))
@@ -91,6 +91,12 @@ def ask(task_id: UUID, run: int, questions: Sequence[ApprovalRequired]) -> None:
     lifecycle.move(task_id, to=Task.Status.WAITING_APPROVAL, run=run)
 
 
+def _ids(count: int) -> list[UUID]:
+    """Falling: what is asked together is of one moment, and the lists go by moment and id, newest
+    first. So these stand in the order in which they are asked."""
+    return sorted((uuid4() for _ in range(count)), reverse=True)
+
+
 def _insert(row: Approval, at: datetime, replaces: str | UUID | None) -> None:
     """Row and event are of one moment: `tasks.evidence` compares them."""
     row.created_at = at
@@ -99,9 +105,9 @@ def _insert(row: Approval, at: datetime, replaces: str | UUID | None) -> None:
         Approval.objects.filter(pk=replaces).update(replaced_by=row, resolved_at=at)
 
 
-def _new_row(task_id: UUID, question: ApprovalRequired) -> Approval:
+def _new_row(task_id: UUID, question: ApprovalRequired, row_id: UUID) -> Approval:
     return Approval(
-        id=uuid4(),
+        id=row_id,
         task_id=task_id,
         kind=question.kind,
         step=question.step,
@@ -285,7 +291,7 @@ def _ask_anew(approval: Approval, evidence: Evidence) -> Outcome:
         target_digest=evidence.target_digest,
         replaces=str(approval.id),
     )
-    row = _new_row(approval.task_id, question)
+    row = _new_row(approval.task_id, question, uuid4())
     closing = _close_stale(approval, row.id)
     at = events.append(approval.task_id, [closing, _asked(question, row)]).created_at
     _insert(row, at, replaces=approval.pk)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ from asgiref.sync import sync_to_async
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
+from agent.events import ApprovalRequired
 from agent.toolbox import arguments_digest
+from tasks import approvals
 from tasks.models import Approval, Task, TaskEvent
+from tasks.writer import writer
 from tests.support.people import (
     House,
     bearer,
@@ -81,6 +86,40 @@ def test_inbox_is_filtered(alice: Client, house: House) -> None:
     assert ids("?status=pending") == [str(house.approval.id)]
     assert ids(f"?task_id={other.id}") == [str(done.id)]
     assert alice.get(f"/api/approvals/{done.id}").json()["resolved_by"] == "dora"
+
+
+def test_what_one_reply_asks_stands_in_its_order_on_every_list(
+    alice: Client, house: House, admin_client: Client
+) -> None:
+    Approval.objects.all().delete()
+    task = make_task(house.session, status="running", run=1)
+    paths = [f"part-{number}.txt" for number in range(8)]
+    questions = [
+        ApprovalRequired(
+            step=1,
+            kind="call",
+            tool_call_id=path,
+            name="write_file",
+            arguments={"path": path, "content": "x"},
+            capability="file:write",
+            risk="medium",
+            reason="",
+            rule="",
+            diff="",
+            options=[],
+            arguments_digest="",
+            target_digest="",
+        )
+        for path in paths
+    ]
+    writer.run_sync(partial(approvals.ask, task.id, 1, questions))
+
+    first = alice.get("/api/approvals?limit=5").json()
+    rest = alice.get(f"/api/approvals?limit=5&cursor={first['next']}").json()
+    listed = [item["arguments"]["path"] for item in first["items"] + rest["items"]]
+    page = admin_client.get("/admin/tasks/approval/").content.decode()
+    assert listed == paths
+    assert re.findall(r"<code>(part-\d\.txt)</code>", page) == paths
 
 
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────
