@@ -239,8 +239,9 @@ class ModelDesk:
         """A reply that says nothing is paid for all the same."""
         prices = self._model.prices
         given: set[str] = set()
-        await self._judge.refresh()
         blocks = reply.blocks if says else ()
+        if any(isinstance(block, ToolCall) for block in blocks):
+            await self._judge.refresh()
         events = [await self._block_event(step, block, given) for block in blocks]
         finished = ModelCallFinished(
             step=step,

@@ -128,6 +128,7 @@ class Writer:
         A caller that is cancelled while it waits does not take the command back: it still runs.
         Whoever must learn the outcome awaits `asyncio.shield(writer.run(…))`.
         """
+        self._refuse_own_thread()
         job = _Job(command)
         job.future = asyncio.get_running_loop().create_future()
         self._submit(job)
@@ -137,6 +138,8 @@ class Writer:
     def run_sync(self, command: Callable[[], T]) -> T:
         """The same for code in threads; blocks until COMMIT."""
         _refuse_event_loop()
+        self._refuse_own_thread()
+        _refuse_inside_transaction()  # on an event loop Django lets nobody open one
         job = _Job(command)
         job.done = threading.Event()
         self._submit(job)
@@ -155,8 +158,6 @@ class Writer:
             thread.join()
 
     def _submit(self, job: _Job[Any]) -> None:
-        self._refuse_own_thread()
-        _refuse_inside_transaction()
         with self._lock:
             if self._thread is None:
                 self._start()

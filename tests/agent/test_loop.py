@@ -195,6 +195,18 @@ async def test_a_rule_that_comes_while_reads_run_counts_for_the_write_behind_the
     assert not (folder / "out.txt").exists()
 
 
+async def test_who_only_answers_reads_no_rules(folder: Path) -> None:
+    read = False
+
+    async def read_rules() -> Sequence[Rule]:
+        nonlocal read
+        read = True
+        return ()
+
+    await Bench(folder, [DONE], read_rules=read_rules).run()
+    assert not read
+
+
 async def test_a_call_rejected_twice_is_refused_without_asking(folder: Path) -> None:
     bench = Bench(folder, [calls(write()), calls(write()), calls(write()), DONE])
     for _ in range(2):
