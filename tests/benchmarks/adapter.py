@@ -3,7 +3,7 @@
     BENCH_ADAPTERS=tests/benchmarks/adapter.py python …/bench.py run passthrough-ev ch11 pilothouse
 
 Each server starts on a fresh SQLite file with the shipped defaults; only the limits that a benchmark
-must pass (steps, seconds, repeats) are raised. Every stored event is really stored.
+must pass (tasks that wait, tasks per minute, repeats) are raised. Every stored event is really stored.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Pilothouse(Adapter):
             "PILOTHOUSE_LLM_MODEL": "mock",
             "PILOTHOUSE_REPEAT_LIMIT": "0",
             "PILOTHOUSE_MAX_QUEUED_PER_USER": "100000",
+            "PILOTHOUSE_MAX_TASKS_PER_MINUTE": "0",
         }
 
     async def setup(self) -> None:
