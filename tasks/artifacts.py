@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
+from typing import Literal
 
 from agent.errors import PathRefused
 from agent.workspace import Workspace
 from tasks import access
 from tasks.access import Principal
-from tasks.downloads import Download
+from tasks.downloads import SMALL_BYTES, Download
 from tasks.errors import Conflict, NotFound
 from tasks.models import Artifact, Task
 
 WHAT = "artifact"
+
+State = Literal["unchanged", "changed", "gone"]
+"""Of a file since its run left it."""
 
 
 def find(principal: Principal, artifact_id: object) -> Artifact:
@@ -37,7 +42,26 @@ def find(principal: Principal, artifact_id: object) -> Artifact:
 
 
 def of_task(task: Task) -> list[Artifact]:
-    return list(task.artifacts.order_by("created_at", "pk"))
+    rows = task.artifacts.select_related("task__session__workspace")
+    return list(rows.order_by("created_at", "pk"))
+
+
+def states(rows: Iterable[Artifact]) -> list[State]:
+    """Reads files, and asks no database: call it in a thread."""
+    return [_state(row) for row in rows]
+
+
+def _state(artifact: Artifact) -> State:
+    """A large file is told by its size alone; its download reads all of it."""
+    workspace = Workspace(Path(artifact.task.session.workspace.root))
+    try:
+        with workspace.open_read(artifact.path) as source:
+            if artifact.size <= SMALL_BYTES:
+                return "unchanged" if _is(source, artifact) else "changed"
+            same = os.fstat(source.fileno()).st_size == artifact.size
+            return "unchanged" if same else "changed"
+    except (PathRefused, OSError):
+        return "gone"
 
 
 def open_unchanged(artifact: Artifact) -> Download:

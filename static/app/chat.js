@@ -19,6 +19,7 @@ import { Line } from "./stream.js";
 import { t } from "./text.js";
 import { drawPill, threadView } from "./thread.js";
 import { taskWord } from "./turn.js";
+import { UNDONE } from "./undo.js";
 
 const boot = begin();
 const session = boot.session;
@@ -110,6 +111,7 @@ function conversation() {
     may.draw(state);
   }
 
+  document.addEventListener(UNDONE, () => panel.undone());
   setInterval(() => {
     panel.force();
     if (openTasks(store.state).length && !document.hidden) panel.draw(store.state);

@@ -1,4 +1,5 @@
 // The instrument panel of the current task: what it may still use, where the time went, which files it touched.
+import { get } from "./api.js";
 import { parseDiff, countsOf } from "./diff.js";
 import { glyph, h, replace, svg } from "./dom.js";
 import { callState, callsOf, currentTask, workedMs } from "./model.js";
@@ -14,6 +15,8 @@ const MOST_ROWS = 200;
 export function inspector(parts) {
   let drawn = null;
   let due = 0;
+  let looked = null; // the ended task whose files were looked at
+  let found = new Map(); // artifact -> what became of it since
   const shownTask = (state) => currentTask(state);
 
   function draw(state) {
@@ -27,10 +30,25 @@ export function inspector(parts) {
     due = now + 500;
     replace(parts.budget, budgetOf(task, now));
     drawTimeline(parts, task, now);
-    drawFiles(parts, task);
+    drawFiles(parts, task, found);
+    if (task.ended && task.artifacts.length && looked !== task.id) look();
   }
 
-  return { draw, force: () => (due = 0) };
+  /** The log has what a run left, not what became of it: somebody may have undone a call since. */
+  async function look() {
+    const { id } = drawn;
+    looked = id;
+    try {
+      const { items } = await get(`/api/tasks/${id}/artifacts`);
+      if (drawn.id !== id) return;
+      found = new Map(items.map((item) => [item.id, item.state]));
+      drawFiles(parts, drawn, found);
+    } catch {
+      // as the log has them; a download says what became of its file
+    }
+  }
+
+  return { draw, force: () => (due = 0), undone: () => drawn?.artifacts.length && look() };
 }
 
 // ── budget ──────────────────────────────────────────────────────────────────────────────────────
@@ -170,16 +188,18 @@ function legend(kind, text) {
 
 // ── files ───────────────────────────────────────────────────────────────────────────────────────
 
-function drawFiles(parts, task) {
+function drawFiles(parts, task, found) {
   const proposed = Object.values(task.approvals).filter((approval) => approval.status === "pending" && pathOf(approval));
   const made = task.artifacts;
-  const texts = [proposed.length ? n(proposed.length, "{n} proposed", "{n} proposed") : "", made.length ? n(made.length, "{n} made", "{n} made") : ""].filter(Boolean);
+  const gone = made.filter(({ artifact_id: id }) => found.get(id) === "gone").length;
+  const left = made.length - gone;
+  const texts = [proposed.length ? n(proposed.length, "{n} proposed", "{n} proposed") : "", left ? n(left, "{n} made", "{n} made") : "", gone ? n(gone, "{n} gone", "{n} gone") : ""].filter(Boolean);
   parts.filesCount.textContent = texts.join(" · ");
   if (!proposed.length && !made.length) {
     replace(parts.files, h("p", { class: "hint" }, t("Nothing written yet.")));
     return;
   }
-  replace(parts.files, h("ul", { class: "flist" }, proposed.map(proposedRow), made.map(madeRow)));
+  replace(parts.files, h("ul", { class: "flist" }, proposed.map(proposedRow), made.map((each) => madeRow(each, found.get(each.artifact_id)))));
 }
 
 /** The file that a call would write; a command's evidence is no file. */
@@ -193,7 +213,9 @@ function proposedRow(approval) {
   return h("li", {}, glyph("pencil"), h("a", { href: `#approval-${approval.id}`, title: path }, path), h("span", { class: "tag" }, countsOf(found), ` ${t("proposed")}`));
 }
 
-function madeRow({ artifact_id: id, path, size: bytes, sha256 }) {
+function madeRow({ artifact_id: id, path, size: bytes, sha256 }, state) {
+  if (state === "gone") return h("li", {}, glyph(fileIcon(path)), h("s", { title: path }, path), h("span", { class: "tag" }, t("gone")));
+  if (state === "changed") return h("li", {}, glyph(fileIcon(path)), h("span", { title: path }, path), h("span", { class: "tag" }, t("changed since")));
   const download = h("a", { class: "btn btn--quiet btn--icon btn--small", href: `/api/artifacts/${id}`, download: "", "aria-label": t("Download {path}, {size}", { path, size: size(bytes) }), title: `SHA-256 ${sha256}` }, glyph("down"));
   return h("li", {}, glyph(fileIcon(path)), h("a", { href: `/artifacts/${id}/view`, title: path }, path), h("span", { class: "tag" }, size(bytes), " ", download));
 }

@@ -5,6 +5,7 @@ import { button, h, replace } from "./dom.js";
 import { listed, n, size, time, t } from "./text.js";
 import { told } from "./told.js";
 
+export const UNDONE = "pilothouse:undone"; // tells the page that files are no longer as a call left them
 const MOST_SHOWN = 20; // diffs; the rest by name
 
 /** A quiet button that becomes the preview; null for a call that changed no file. */
@@ -18,7 +19,9 @@ export function undoView(call, task) {
   async function asked(ask) {
     for (const each of node.querySelectorAll("button")) each.disabled = true;
     try {
-      show(await ask());
+      const found = await ask();
+      show(found);
+      if (found.state === "undone") node.dispatchEvent(new CustomEvent(UNDONE, { bubbles: true }));
     } catch (error) {
       replace(node, h("p", { class: "small", role: "alert" }, refusal(error)), opener());
     }

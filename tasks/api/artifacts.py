@@ -24,7 +24,9 @@ async def list_artifacts(request: HttpRequest, task_id: str) -> ArtifactList:
     """The files that a task made, in the order of their making."""
     task = await access.visible_task(who(request), task_id)
     rows = await sync_to_async(artifacts.of_task)(task)
-    return ArtifactList(items=[ArtifactOut.of(row) for row in rows], next=None)
+    states = await asyncio.to_thread(artifacts.states, rows)
+    items = [ArtifactOut.of(row, state) for row, state in zip(rows, states, strict=True)]
+    return ArtifactList(items=items, next=None)
 
 
 @router.get("/{artifact_id}", response=answers(200, Any, 404, 409))

@@ -48,6 +48,26 @@ def test_a_write_is_undone_after_its_diff_was_seen(
     assert window.problems == []
 
 
+def test_a_file_that_an_undo_took_away_is_no_download(
+    window: Watched, model: Model, site: Site
+) -> None:
+    call = Call("write_file", path="taken.md", content="new\n")
+    model.script("taken", [call], ["Written."])
+    window.ask("[taken] write it")
+    page = window.page
+    page.locator(".appr[data-open] .btn--go").click()
+    expect(page.locator("#files .flist a[download]")).to_have_count(1)
+    expect(page.locator("#files-count")).to_have_text("1 made")
+    card = opened(page)
+    card.get_by_role("button", name="Undo…").click()
+    card.get_by_role("button", name="Undo this call").click()
+    for _ in range(2):
+        expect(page.locator("#files-count")).to_have_text("1 gone")
+        expect(page.locator("#files .flist")).to_contain_text("taken.md")
+        expect(page.locator("#files .flist a")).to_have_count(0)
+        page.reload()
+
+
 @pytest.mark.long
 def test_what_changed_since_is_not_undone_and_who_may_not_has_no_button(
     window: Watched, browser: Browser, model: Model, site: Site

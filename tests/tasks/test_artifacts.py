@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
 from tasks import artifacts
-from tasks.downloads import BLOCK_BYTES, Download, Torn, file_name
+from tasks.downloads import BLOCK_BYTES, SMALL_BYTES, Download, Torn, file_name
 from tasks.errors import Conflict
 from tasks.models import Artifact
 from tests.support.people import House, bearer, make_house
@@ -228,6 +228,7 @@ def test_the_files_of_a_task_are_listed_in_their_order(house: House) -> None:
         "sha256": second.sha256,
         "media_type": "text/markdown",
         "created_at": listed["items"][0]["created_at"],
+        "state": "unchanged",
         "url": f"/api/artifacts/{first.pk}",
         "view_url": f"/artifacts/{first.pk}/view",
     }
@@ -271,3 +272,24 @@ def test_strangers_see_no_page(house: House) -> None:
     artifact = made(house)
     assert page(house.charlie, artifact).status_code == 404
     assert Client().get(f"/artifacts/{artifact.pk}/view").status_code == 302
+
+
+def test_the_list_says_what_became_of_each_file(house: House) -> None:
+    folder = Path(house.workspace.root)
+    large = SMALL_BYTES + 1
+    for path in ("kept.md", "rewritten.md", "undone.md"):
+        made(house, path)
+    made(house, "grown.bin", bytes(large))
+    (folder / "rewritten.md").write_bytes(b"# Other!\n")
+    (folder / "undone.md").unlink()
+    (folder / "grown.bin").write_bytes(bytes(large + 1))
+
+    listed = Client(headers=bearer(house.vera)).get(f"/api/tasks/{house.task.pk}/artifacts").json()
+    assert {item["path"]: item["state"] for item in listed["items"]} == {
+        "kept.md": "unchanged",
+        "rewritten.md": "changed",
+        "undone.md": "gone",
+        "grown.bin": "changed",
+    }
+    gone = Artifact.objects.get(path="undone.md")
+    assert b" download>" not in page(house.vera, gone).content
