@@ -138,6 +138,35 @@ async def test_nobody_overtakes_who_waits_for_a_place(house: House) -> None:
     assert order == [created.task_id for created in asked]
 
 
+async def test_a_place_that_was_given_back_is_theirs_who_wait_for_one(house: House) -> None:
+    async with server(house, *[HANGS] * 4) as runner:
+        asked = [await house.ask(f"Goal {number}") for number in range(4)]
+        await house.until(asked[0].task_id, "running")
+        ending = runner._tasks[asked[0].task_id]
+        cancelling = asyncio.create_task(service.cancel(asked[0].task_id, house.alice.pk))
+        await asyncio.wait({ending})
+        assert runner.active < 3
+        assert not runner.has_place()
+        await cancelling
+        await house.until(asked[3].task_id, "running")
+
+
+async def test_there_is_a_place_on_the_runners_own_loop_alone(house: House) -> None:
+    async with server(house) as runner:
+
+        async def has_place() -> bool:
+            return runner.has_place()
+
+        assert await has_place()
+        assert not await asyncio.to_thread(asyncio.run, has_place())
+
+
+async def test_a_server_that_stops_has_no_place(house: House) -> None:
+    async with server(house) as runner:
+        await runner.drain(0)
+        assert not runner.has_place()
+
+
 async def test_a_follow_up_waits_for_its_turn_as_ever(house: House) -> None:
     async with server(house, HANGS, DONE):
         first = await house.ask()
