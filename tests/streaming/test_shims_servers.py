@@ -108,6 +108,11 @@ def test_what_a_client_takes_at_once_waits_for_no_turn_of_the_reactor(server: Da
     assert stats(server)["loop"] == "uvloop"
 
 
+def test_what_is_written_goes_out_in_its_order_whatever_its_size(server: Daphne) -> None:
+    wanted = "".join(f"{number} " * (2_000 if number % 3 == 0 else 1) for number in range(600))
+    assert httpx.get(server.url + "/mixed").text == wanted
+
+
 def test_daphne_s_own_command_serves_on_asyncio_s_loop(tmp_path: Path) -> None:
     with probe(tmp_path, command=plain_daphne_command(PROBE)) as server:
         assert httpx.get(f"{server.url}/words", timeout=20).text.endswith("99 ")

@@ -105,6 +105,16 @@ async def words(request: HttpRequest) -> StreamingHttpResponse:
     return _events(pieces())
 
 
+async def mixed(request: HttpRequest) -> StreamingHttpResponse:
+    """Large and small pieces behind each other, without a turn of the loop between them."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for number in range(600):
+            yield b"%d " % number * (2_000 if number % 3 == 0 else 1)
+
+    return _events(pieces())
+
+
 def count_watched(reactor: Any) -> None:
     """How often the reactor watches a socket until it may be written to."""
     watch = reactor.addWriter
@@ -160,6 +170,7 @@ urlpatterns = [
     path("idle", idle),
     path("flood", flood),
     path("words", words),
+    path("mixed", mixed),
     path("sync", sync_over_async),
     path("sleep", sleep),
     path("wait", wait),

@@ -87,6 +87,12 @@ def test_the_command_says_what_would_happen_and_every_step_to_it(house: House) -
     assert not PolicyRule.objects.get().used
 
 
+def test_the_guard_has_its_word_where_there_is_no_rule(house: House) -> None:
+    arguments = '{"path": "../x"}'
+    said = policy_test("--workspace", "desk", "--tool", "read_file", "--arguments", arguments)[1]
+    assert said.startswith("deny: Refused by workspace policy")
+
+
 def test_a_tool_that_is_not_there_is_named_and_not_judged(house: House) -> None:
     wanted = r"^There is no tool writefile in the workspace desk: .*\bwrite_file\b"
     with pytest.raises(CommandError, match=wanted):
