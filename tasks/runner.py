@@ -70,8 +70,10 @@ class Runner:
         self._look = asyncio.Event()
         self._waits = True
         """Something may wait for the end of a run here: for its place, or for its turn."""
+        self._crowded = True
+        """Somebody may wait for a place here: whoever comes now is behind them."""
         self._told = 0
-        """How often that was noticed beside the watcher's looks."""
+        """How often either was noticed beside the watcher's looks."""
         self._draining = False
 
     async def start(self, previous_worker: str | None = None) -> None:
@@ -85,8 +87,10 @@ class Runner:
         self.wake()
 
     def wake(self, task_id: str | None = None) -> None:
-        """Something may run: this task, or whatever a look at the database finds."""
-        if task_id is None:
+        """Something may run: this task, or whatever a look at the database finds. Places that are
+        waited for are given by looks, whoever waited longest first."""
+        overtakes = self._crowded and self._only is None and not self._is_full()
+        if task_id is None or overtakes:
             self._look.set()
         else:
             self._begin(UUID(task_id))
@@ -96,9 +100,9 @@ class Runner:
         hears that it may not stores it and rings."""
         if self._watcher is None or self._watcher.get_loop() is not asyncio.get_running_loop():
             return False
-        full = len(self._tasks) >= conf().max_active_runs
+        full = self._is_full()
         if full:
-            self._wait_for_an_end()  # from here on nobody overtakes
+            self._wait_for_a_place()  # from here on nobody overtakes
         return not (full or self._draining or self._jobs or self._only or self._waits)
 
     def create(self, store: Callable[[Start], Awaitable[Accepted]]) -> asyncio.Future[Accepted]:
@@ -147,10 +151,10 @@ class Runner:
     # ── runs ─────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, task_id: UUID) -> None:
-        full = len(self._tasks) >= conf().max_active_runs
+        full = self._is_full()
         foreign = self._only is not None and task_id != self._only
         if full:
-            self._wait_for_an_end()
+            self._wait_for_a_place()
         if self._draining or full or foreign or self._jobs or task_id in self._tasks:
             return
         self._start_run(task_id, self._begin_one(task_id))
@@ -159,6 +163,13 @@ class Runner:
         task = self._spawn(self._run(task_id, begin), f"run {task_id}")
         self._tasks[task_id] = task
         task.add_done_callback(partial(self._ended, task_id))
+
+    def _is_full(self) -> bool:
+        return len(self._tasks) >= conf().max_active_runs
+
+    def _wait_for_a_place(self) -> None:
+        self._crowded = True
+        self._wait_for_an_end()
 
     def _wait_for_an_end(self) -> None:
         self._waits = True
@@ -282,7 +293,8 @@ class Runner:
             room, list(self._runs), tasks, sessions, only=self._only
         )
         # Until here an end is followed by a look: this one may have been made before it.
-        self._waits = seen.queued or len(seen.runnable) >= room or self._told != told
+        self._crowded = len(seen.runnable) >= room or self._told != told
+        self._waits = seen.queued or self._crowded
         for task_id in seen.runnable:
             self._begin(task_id)
         for task_id in seen.cancelled:
@@ -322,4 +334,4 @@ class Runner:
 
     async def _expire(self) -> None:
         for task_id in await writer.run(approvals.expire_due):
-            self._begin(task_id)
+            self.wake(str(task_id))

@@ -167,6 +167,21 @@ async def test_a_server_that_stops_has_no_place(house: House) -> None:
         assert not runner.has_place()
 
 
+async def test_whoever_rings_as_a_place_is_free_does_not_take_it_from_who_waits(
+    house: House,
+) -> None:
+    async with server(house, *[HANGS] * 4) as runner:
+        asked = [await house.ask(f"Goal {number}") for number in range(5)]
+        for created in asked[:3]:
+            await house.until(created.task_id, "running")
+        first, *_, waiting, newcomer = (created.task_id for created in asked)
+        # Behind the end of the first run, before anybody has looked for who is next.
+        runner._tasks[first].add_done_callback(lambda _: runner.wake(str(newcomer)))
+        await service.cancel(first, house.alice.pk)
+        await house.until(waiting, "running")
+        assert (await Task.objects.aget(pk=newcomer)).status == Task.Status.QUEUED
+
+
 async def test_a_follow_up_waits_for_its_turn_as_ever(house: House) -> None:
     async with server(house, HANGS, DONE):
         first = await house.ask()
