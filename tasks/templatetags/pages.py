@@ -28,6 +28,17 @@ def server_sentence(text: str) -> str:
     return told(text)
 
 
+@register.filter
+def duration(seconds: float) -> str:
+    """`{{ limit|duration }}`: 45 s, 30 min, 2 min 5 s, 1 h 30 min."""
+    if seconds < 60:
+        return f"{seconds:g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = (hours, "h"), (minutes, "min"), (0 if hours else rest, "s")
+    return " ".join(f"{count:,} {unit}" for count, unit in parts if count)
+
+
 @register.simple_tag
 def page_language() -> str:
     return words.language()
