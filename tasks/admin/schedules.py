@@ -26,20 +26,19 @@ TICKS = 50
 
 
 class ScheduleForm(UnattendedForm):
-    time_zone = forms.CharField(
-        max_length=64, required=False, initial="UTC", help_text="e.g. UTC or Europe/Berlin"
-    )
+    time_zone = forms.CharField(max_length=64, initial="UTC", help_text="e.g. UTC or Europe/Berlin")
     cron = forms.CharField(
         max_length=1000,
-        required=False,
         strip=False,
         help_text="Minute, hour, day of month, month, day of week: 0 7 * * 1-5 is 07:00 on workdays.",
     )
 
     def clean(self) -> dict[str, Any]:
         values = super().clean()
+        if "cron" not in values or "time_zone" not in values:
+            return values
         try:
-            line = schedules.parse(values.get("cron", ""), values.get("time_zone", ""))
+            line = schedules.parse(values["cron"], values["time_zone"])
         except Invalid as invalid:
             self.add_error("time_zone" if invalid.code == "time_zone" else "cron", invalid.message)
         else:

@@ -246,10 +246,11 @@ def test_a_schedule_from_its_making_to_its_end(admin, house):
     [
         ("cron", "*/0 * * * *", "minute &#x27;*/0&#x27; is not valid"),
         ("cron", "0 0 31 2 *", "never comes"),
-        ("cron", "", "Write five fields"),
+        ("cron", "", "This field is required"),
+        ("cron", "  ", "Write five fields"),
+        ("time_zone", "", "This field is required"),
         ("cron", "1," * 600, "at most"),
         ("time_zone", "Mars/Base", "is not a time zone"),
-        ("time_zone", "", "is not a time zone"),
         ("mode", "free", "Select a valid choice"),
     ],
 )
@@ -263,3 +264,9 @@ def test_a_schedule_for_somebody_who_may_not_work_there_is_refused(admin, house)
     body = schedule_form(house, owner=house.vera.pk)
     page = text(admin.post(reverse("admin:tasks_schedule_add"), body))
     assert "may not work in this workspace" in page
+
+
+def test_what_a_schedule_needs_is_marked_as_required(admin):
+    page = text(admin.get(reverse("admin:tasks_schedule_add")))
+    marked = re.findall(r'<label class="required" for="id_(\w+)"', page)
+    assert marked == ["name", "owner", "workspace", "goal", "cron", "time_zone"]
