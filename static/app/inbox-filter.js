@@ -15,7 +15,7 @@ function kindWord(kind) {
   return { call: t("Call"), unknown_effect: t("Outcome unknown"), question: t("Question"), limit: t("Limit") }[kind] ?? kind;
 }
 
-function triggerWord(trigger) {
+export function triggerWord(trigger) {
   return { chat: t("Chat"), api: t("API"), agui: "AG-UI", webhook: t("Webhook"), cron: t("Schedule"), command: t("Command") }[trigger] ?? trigger;
 }
 

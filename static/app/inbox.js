@@ -5,12 +5,12 @@ import { levelView } from "./approval-parts.js";
 import { attention } from "./attention.js";
 import { FIELDS, alarm, announce, begin, keys, openCards, prefs, showCard, toast } from "./chrome.js";
 import { glyph, h, reconcile, replace, say } from "./dom.js";
-import { inboxFilter } from "./inbox-filter.js";
+import { inboxFilter, triggerWord } from "./inbox-filter.js";
 import { batchable, decidedMark, soonest, tally, together } from "./model.js";
 import { reachOf } from "./scope.js";
 import { decisionTitle, plain } from "./sentences.js";
 import { sessionList } from "./sessions.js";
-import { clock, cut, day, listed, midnight, n, t } from "./text.js";
+import { clock, cut, day, listed, midnight, moment, n, t } from "./text.js";
 import { told } from "./told.js";
 
 const RELOAD_MS = 5000;
@@ -96,8 +96,18 @@ function pendingRow(approval) {
     select(approval, true);
   });
   const meta = [levelView(approval.risk), h("span", {}, approval.session_title || t("Untitled")), approval.workspace_name ? h("span", {}, approval.workspace_name) : null];
-  const node = h("li", { class: "row", "data-id": approval.id }, box, h("p", { class: "row__t" }, link), h("p", { class: "row__e", "data-until": approval.expires_at ?? "" }, leftOf(approval)), h("p", { class: "row__m" }, meta));
+  const origin = [h("span", {}, cameFrom(approval)), h("time", { datetime: approval.created_at }, askedAt(approval.created_at))];
+  const node = h("li", { class: "row", "data-id": approval.id }, box, h("p", { class: "row__t" }, link), h("p", { class: "row__e", "data-until": approval.expires_at ?? "" }, leftOf(approval)), h("p", { class: "row__m" }, meta), h("p", { class: "row__m" }, origin));
   return { node };
+}
+
+/** By whom or by what its task was asked for: several of one webhook are told apart by the time. */
+function cameFrom({ trigger, trigger_name: name }) {
+  return name ? t("{trigger} “{name}”", { trigger: triggerWord(trigger), name }) : triggerWord(trigger);
+}
+
+function askedAt(iso) {
+  return Date.parse(iso) >= midnight(new Date()) ? moment(iso) : day(iso);
 }
 
 function leftOf({ expires_at: until }) {

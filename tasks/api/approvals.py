@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from ninja.responses import Status
 
-from tasks import access, decisions
+from tasks import access, decisions, origins
 from tasks.access import Principal
 from tasks.api import paging
 from tasks.api.edge import Identity, who
@@ -75,9 +75,9 @@ async def list_approvals(
         rows, "created_at", cursor, limit, principal
     )
     mine = await sync_to_async(access.parts_in)(principal, items)
-    return ApprovalList(
-        items=[InboxItem.with_place(row, mine[row.pk]) for row in items], next=following
-    )
+    names = await sync_to_async(origins.names_of)([row.task for row in items])
+    listed = [InboxItem.with_place(row, mine[row.pk], names.get(row.task_id, "")) for row in items]
+    return ApprovalList(items=listed, next=following)
 
 
 @router.post("/resolve", auth=decides, response=answers(202, BatchOut, 404))

@@ -268,7 +268,10 @@ def test_alike_decisions_are_taken_together(window: Watched, model: Model, site:
     page = window.open("/inbox")
     rows = page.locator("#pending .row")
     for name in ("batch-one", "batch-two"):
-        rows.filter(has_text=f"together/{name}.md").locator("input").check()
+        row = rows.filter(has_text=f"together/{name}.md")
+        expect(row).to_contain_text("Chat")
+        expect(row.locator("time")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
+        row.locator("input").check()
     expect(page.locator("#batch-words")).to_contain_text("2 selected")
     page.locator("#batch-approve").click()
     expect(page.locator("#toasts")).to_contain_text("2 decided")

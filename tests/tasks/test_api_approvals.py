@@ -19,7 +19,7 @@ from django.utils import timezone
 from agent.events import ApprovalRequired
 from agent.toolbox import arguments_digest
 from tasks import approvals
-from tasks.models import Approval, Task, TaskEvent
+from tasks.models import Approval, Schedule, Task, TaskEvent, Webhook
 from tasks.writer import writer
 from tests.support.people import (
     House,
@@ -150,6 +150,29 @@ def test_inbox_is_narrowed_by_what_and_where(
     answer = alice.get(f"/api/approvals?{filled}")
 
     assert (len(answer.json()["items"]) if answer.status_code == 200 else None) == found
+
+
+def test_inbox_names_the_schedule_or_webhook_behind_it(alice: Client, house: House) -> None:
+    place = {"owner": house.alice, "workspace": house.workspace, "goal": "g"}
+    hook = Webhook.objects.create(name="GitHub issues", **place)
+    nightly = Schedule.objects.create(name="Nightly", cron="0 7 * * *", **place)
+    delivered, due, again = (
+        make_task(make_session(house.workspace), trigger=trigger)
+        for trigger in ("webhook", "cron", "cron")
+    )
+    for outcome in ("created", "repeated"):
+        hook.deliveries.create(task=delivered, size=1, outcome=outcome)
+    nightly.ticks.create(task=due, due_at=timezone.now())
+    for task in (delivered, due, again):
+        make_approval(task)
+
+    items = alice.get("/api/approvals").json()["items"]
+    assert {item["task_id"]: (item["trigger"], item["trigger_name"]) for item in items} == {
+        str(delivered.pk): ("webhook", "GitHub issues"),
+        str(due.pk): ("cron", "Nightly"),
+        str(again.pk): ("cron", ""),
+        str(house.task.pk): ("api", ""),
+    }
 
 
 def test_approved_call_is_recorded_with_who_and_when(alice: Client, house: House) -> None:

@@ -168,11 +168,13 @@ class InboxItem(ApprovalForYou):
     workspace_id: str
     workspace_name: str
     trigger: str
+    trigger_name: str
+    """Of the schedule or webhook, if it was one."""
     notices: int
     """How often people were told of it: 1 once it was asked, then each reminder."""
 
     @classmethod
-    def with_place(cls, approval: Approval, part: Part) -> InboxItem:
+    def with_place(cls, approval: Approval, part: Part, trigger_name: str) -> InboxItem:
         session = approval.task.session
         return cls(
             **ApprovalOut.of(approval).model_dump(),
@@ -182,6 +184,7 @@ class InboxItem(ApprovalForYou):
             workspace_name=session.workspace.name,
             notices=approval.notices,
             trigger=approval.task.trigger,
+            trigger_name=trigger_name,
         )
 
 
