@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString
 from tasks import access, decisions, goals
 from tasks.admin import diffs, policy, words
 from tasks.admin.base import EvidenceAdmin, as_uuid, badge, link, listing
+from tasks.admin.lists import worded
 from tasks.errors import Conflict, ServiceError
 from tasks.models import Approval, Notice
 from tasks.pages.decide import reply_of
@@ -38,7 +39,7 @@ class ApprovalAdmin(EvidenceAdmin):
     change_form_template = "admin/tasks/approval/change_form.html"
     change_list_template = "admin/tasks/approval/change_list.html"
     list_display = ["call", "state", "risk", "of_task", "created_at", "expires_at", "decided_by"]
-    list_filter = ["status", "kind", "task__trigger", "workspace"]
+    list_filter = [("status", worded(STATES)), "kind", "task__trigger", "workspace"]
     list_select_related = ["task", "resolved_by"]
     search_fields = ["tool", "task__goal", "task__session__title"]
     search_help_text = "A tool, words of the task's goal or session, or the id of an approval."

@@ -24,6 +24,7 @@ from agent.text import cut
 from tasks import chain, events, evidence, exports, goals
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge, by, link
+from tasks.admin.lists import worded
 from tasks.admin.timeline import KINDS, timeline
 from tasks.api.exports import attachment
 from tasks.models import Task
@@ -58,7 +59,7 @@ class TaskAdmin(EvidenceAdmin):
         "steps",
         "spent",
     ]
-    list_filter = ["status", "trigger", "workspace"]
+    list_filter = [("status", worded(STATES)), "trigger", "workspace"]
     list_select_related = ["created_by", "session__workspace"]
     search_fields = ["goal"]
     search_help_text = "Words of the goal, or a task's id."

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks import access, audit
+from tasks.admin import approvals, tasks
 from tasks.admin.policy import PLAIN_NAMES, UNSEEN
 from tasks.conf import Conf
 from tasks.models import (
@@ -84,6 +85,13 @@ def test_filters_offer_the_entrances_that_there_are(admin, house):
         assert rows[0] > rows[1] == 0, lists
     explain = text(admin.get(reverse("admin:tasks_policyrule_explain")))
     assert '<option value="webhook">' in explain
+
+
+def test_filters_say_what_the_lists_say(admin):
+    for lists, states in (("task", tasks.STATES), ("approval", approvals.STATES)):
+        page = text(admin.get(reverse(f"admin:tasks_{lists}_changelist")))
+        offered = re.findall(r'status__exact=(\w+)">\s*([^<]*?)\s*</a>', page)
+        assert dict(offered) == {status: words for status, (_, _, words) in states.items()}
 
 
 def test_the_audit_page_checks_its_own_chain(admin, house):
