@@ -44,6 +44,8 @@ NOT_A_DIFF = "──"
 """How evidence begins that is to be shown as it is."""
 MAX_SENTENCES = 5
 THREADS = 4
+SCHEMAS = 256
+"""Of tools, that are kept compiled: 6 KiB each as a rule, at most some hundred."""
 
 _is_native = lru_cache(maxsize=256)(inspect.iscoroutinefunction)
 logger = logging.getLogger(__name__)
@@ -182,8 +184,8 @@ class Toolbox:
             if tool.name in self._tools:
                 raise ValueError("two tools have the same name")
             self._tools[tool.name] = tool
-            self._validators[tool.name] = _validator(tool)
-            self._surely_fits[tool.name] = quick(tool.parameters)
+            kept = _compiled(json.dumps(tool.parameters))
+            self._validators[tool.name], self._surely_fits[tool.name] = kept
         self.definitions = tuple([_defined(tool) for tool in self._tools.values()])
         """What a model is told, in the order in which the tools were given."""
         self.definitions_size = size_of_text(str(self.definitions))
@@ -362,10 +364,15 @@ def _explain(tool: Tool, error: Exception, root: Path) -> str:
     return f"{tool.name} failed unexpectedly ({type(error).__name__}). The details are in the log."
 
 
-def _validator(tool: Tool) -> Draft202012Validator:
-    """Compiled once; a schema of somebody else's may not make us fetch what it refers to."""
-    Draft202012Validator.check_schema(tool.parameters)
-    return Draft202012Validator(tool.parameters, registry=Registry())
+@lru_cache(maxsize=SCHEMAS)
+def _compiled(schema: str) -> tuple[Draft202012Validator, Callable[[Any], bool]]:
+    """What judges arguments, and what says a quick yes to them. By its text: each run with MCP
+    servers makes a box anew, and to look whether a schema is a proper one takes 2 ms.
+
+    A schema of somebody else's may not make us fetch what it refers to."""
+    parameters = json.loads(schema)
+    Draft202012Validator.check_schema(parameters)
+    return Draft202012Validator(parameters, registry=Registry()), quick(parameters)
 
 
 def _sentence(error: ValidationError) -> str:

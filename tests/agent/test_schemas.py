@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from agent.schemas import quick
-from agent.toolbox import Toolbox
+from agent.toolbox import SCHEMAS, Tool, Toolbox
 from agent.tools import builtin_tools
 from agent.tools.files import READ_FILE
 from tests.support.counting import python_calls
@@ -50,6 +52,38 @@ def test_a_bound_of_any_kind_breaks_no_call(kind: str, bound: Any, keyword: str)
     for value in (0, 1, 2**53 - 1, 2**53, 2**53 + 1, 2**63, 2**64, -(2**80), 0.5, 1e300):
         arguments = {"a": value}
         assert not surely_fits(arguments) or validator.is_valid(arguments), (schema, value)
+
+
+def offered(keyword: str) -> Tool:
+    """A tool as a server lists it: each listing is new objects."""
+    schema = {"type": "object", "properties": {keyword: {"type": "string"}}, "required": [keyword]}
+    return replace(READ_FILE, name="offered", parameters=schema)
+
+
+def test_a_schema_that_was_seen_before_is_not_compiled_again() -> None:
+    box = Toolbox(())
+    box.and_more([offered("a")])
+    with python_calls() as names:
+        again = box.and_more([offered("a")])
+    assert len(names) < 60, names
+    assert again.problem("offered", {"a": "x"}) is None
+    assert "required" in str(again.problem("offered", {}))
+
+
+def test_the_same_name_with_another_schema_is_another_tool() -> None:
+    box = Toolbox(())
+    first, second = box.and_more([offered("a")]), box.and_more([offered("b")])
+    for one, fits in ((first, "a"), (second, "b")):
+        assert [word for word in "ab" if one.problem("offered", {word: "x"}) is None] == [fits]
+
+
+def test_only_so_many_schemas_are_kept() -> None:
+    box = Toolbox(())
+    for number in range(SCHEMAS + 50):
+        box.and_more([offered(f"kept{number}")])
+    gc.collect()
+    kept = [one for one in gc.get_objects() if isinstance(one, Draft202012Validator)]
+    assert len([one for one in kept if "kept" in str(one.schema)]) <= SCHEMAS
 
 
 def test_plain_arguments_are_known_to_fit_in_few_calls() -> None:
