@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from pathlib import Path
 
@@ -121,6 +122,20 @@ async def test_seconds_end_a_running_tool_with_a_result(folder: Path, plain: boo
     result, end = bench.log[-2:]
     assert isinstance(result, ToolCallFinished)
     assert isinstance(end, BudgetExceeded)
+
+
+async def test_the_same_call_with_another_result_each_time_is_no_repetition(folder: Path) -> None:
+    ticks = itertools.count()
+
+    async def tick(arguments: dict[str, object], context: ToolContext) -> ToolResult:
+        return ToolResult(ok=True, content=str(next(ticks)))
+
+    schema = {"type": "object", "properties": {}}
+    tool = Tool(name="tick", description="", parameters=schema, capability="x:read", run=tick)
+    turns = [*[calls(ScriptedCall(name="tick"))] * 6, DONE]
+    bench = Bench(folder, turns, tools=[tool], repeat_limit=3)
+    await bench.run()
+    assert [event.content for event in bench.of(ToolCallFinished)] == list("012345")
 
 
 async def test_an_approved_effect_is_not_begun_when_the_time_is_used_up(folder: Path) -> None:
