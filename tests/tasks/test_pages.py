@@ -290,7 +290,7 @@ def test_the_language_comes_from_the_browser_until_somebody_chooses(house: House
 
 
 def test_the_settings_write_durations_as_people_do(house: House, settings: Settings) -> None:
-    limits = {"max_task_seconds": 1800, "approval_ttl_seconds": 5405.0}
+    limits: dict[str, Any] = {"max_task_seconds": 1800, "approval_ttl_seconds": 5405.0}
     settings.PILOTHOUSE = replace(conf(), **limits)
     page = browser(house.alice).get("/settings").content.decode()
     assert re.findall(r'"num">([^<]* (?:min|s))<', page) == ["30 min", "1 h 30 min"]
