@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tasks.hub.topic import Topic
 
-BUSY = 0.3
+BUSY = 0.2
 """Of one core. While the event loop is busy for less of its time, nothing is gathered; above that
 beats get longer, because what is gathered costs less."""
 SHORTEST_BEAT = 0.004
