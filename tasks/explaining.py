@@ -20,7 +20,7 @@ from agent.judging import Judge
 from agent.patterns import tidied
 from agent.policy import Decision, Mode, Policy, Rule, Scope, Verdict
 from agent.workspace import Workspace as Guard
-from tasks import rules, wiring
+from tasks import rules, toolboxes, wiring
 from tasks.models import Session, Task, TaskEvent, Workspace
 from tasks.rules import Places
 
@@ -166,7 +166,7 @@ def _calls(task: Task) -> list[_Call]:
 def _judge(workspace: Workspace, mode: Mode, counting: Sequence[Rule]) -> Judge:
     return Judge(
         policy=Policy(mode=mode, rules=counting),
-        toolbox=wiring.toolbox(workspace),
+        toolbox=toolboxes.toolbox(workspace),
         workspace=Guard(Path(workspace.root)),
         closely=True,
     )

@@ -12,7 +12,7 @@ from typing import Literal
 
 from agent.budget import Limits
 from agent.policy import ALLOWED_ACTIONS, ASKED_ACTIONS, Decision, Mode, Policy, Rule, Subject
-from tasks import quorum, rules, wiring
+from tasks import quorum, rules, toolboxes, wiring
 from tasks.conf import conf
 from tasks.models import Session, Task, Workspace
 from tasks.rules import Places
@@ -119,7 +119,7 @@ def _tools(
 ) -> list[Judged]:
     return [
         _judged(tool.name, tool.capability, tool.name, modes, counting)
-        for tool in wiring.toolbox(workspace).tools
+        for tool in toolboxes.toolbox(workspace).tools
     ]
 
 

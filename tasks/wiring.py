@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import msgspec
@@ -24,10 +23,6 @@ from django.utils import timezone
 from agent.asking import Retries
 from agent.budget import Limits
 from agent.judging import Judge
-from agent.mcp.backoff import Backoff
-from agent.mcp.connections import Connections, Launcher
-from agent.mcp.declared import Server
-from agent.mcp.definitions import Definition, Offer
 from agent.memory import Permits, remembered
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import Background, system_prompt
@@ -37,24 +32,14 @@ from agent.providers.client import Client, make_client, prepare_tls
 from agent.providers.demo import demo_provider
 from agent.providers.openai import OpenAIProvider
 from agent.providers.quirks import Quirks
-from agent.skills import Library, catalogue
-from agent.toolbox import Toolbox
-from agent.tools import builtin_tools
-from agent.tools.mcp import mcp_tool
-from agent.tools.shell import Shell
-from agent.tools.skills import Skills
-from agent.tools.web import Web
+from agent.skills import catalogue
 from agent.workspace import Workspace
-from tasks import keeping, profiles, quorum, rules, servers
+from tasks import keeping, profiles, quorum, rules, toolboxes
 from tasks.conf import Conf, conf
 from tasks.models import ModelProfile, Task
 from tasks.models import Workspace as WorkspaceRow
 from tasks.writer import writer
 
-PROJECT = Path(__file__).resolve().parents[1]
-"""Where the program lies, and perhaps its `.env`."""
-TOOL_THREADS = 16
-"""Plain tools that run at once, over all runs of this process."""
 UNATTENDED = frozenset({Task.Trigger.WEBHOOK, Task.Trigger.CRON})
 
 
@@ -138,7 +123,7 @@ class Kit:
 
 def _background(workspace: Workspace, policy: Policy | None = None) -> tuple[Background, bool]:
     """What the prompt says, and whether any of it comes from the workspace. Reads files."""
-    skills = library().skills(workspace)
+    skills = toolboxes.library().skills(workspace)
     memory = remembered(workspace)
     if policy is not None:
         named, opened = permits(policy, "expand_skill"), permits(policy, "read_file")
@@ -152,7 +137,7 @@ def _background(workspace: Workspace, policy: Policy | None = None) -> tuple[Bac
 
 def permits(policy: Policy, tool: str) -> Permits:
     """Whether the agent may use one of our tools on a path of the workspace unasked."""
-    found = own_tools().get(tool)
+    found = toolboxes.own_tools().get(tool)
     return partial(policy.permits, tool, found.capability if found else "")
 
 
@@ -172,15 +157,13 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
     return Kit(
         judge=Judge(
             policy=Policy(mode=mode),
-            toolbox=toolbox(row),
+            toolbox=toolboxes.toolbox(row),
             workspace=Workspace(Path(row.root)),
             read_rules=rules.InForce(rules.places_of(task)),
             claim=rules.claim,
             always_asked=quorum.demanded,
             shelf=keeping.shelf_of(task.pk),
-            connections=(
-                _connections(Path(row.root), _backoff()) if settings.mcp_servers else None
-            ),
+            connections=toolboxes.connections(Path(row.root)),
         ),
         limits=limits_for(task, {} if choice is None else choice.limits),
         mode=mode,
@@ -194,74 +177,6 @@ def kit_for(task: Task, choice: Choice | None = None) -> Kit:
             background=background,
         ),
     )
-
-
-def toolbox(workspace: WorkspaceRow | None = None) -> Toolbox:
-    """What the settings let a run use, in a workspace with the MCP servers that it names; without
-    one, all that any run could use. Asks the database where there are MCP servers."""
-    box = own_tools()
-    offers = servers.offers(workspace)
-    return _with(box, offers) if offers else box
-
-
-def own_tools() -> Toolbox:
-    """The same without MCP servers: what a run may use in every workspace."""
-    return _toolbox(library(), _shell(conf()), Web() if conf().enable_web else None)
-
-
-def library() -> Library:
-    """Where skills come from."""
-    return Library(conf().skills_dir)
-
-
-def _shell(settings: Conf) -> Shell | None:
-    if not settings.enable_shell:
-        return None
-    return Shell(
-        seconds=settings.shell_seconds,
-        memory=settings.shell_memory_mb * 1024**2,
-        unsandboxed=settings.shell_unsandboxed,
-        hidden=_ours(settings),
-    )
-
-
-def _ours(settings: Conf) -> tuple[Path, ...]:
-    """Directories that no program sees that is run for a task."""
-    return (PROJECT, settings.var_dir, settings.workspaces_dir)
-
-
-def _connections(root: Path, backoff: Backoff | None = None) -> Connections:
-    return Connections(Launcher(root=root, hidden=_ours(conf())), servers.noticed, backoff)
-
-
-@cache
-def _backoff() -> Backoff:
-    """One for the process: a server that fails is left alone by all runs of a workspace."""
-    return Backoff()
-
-
-async def look(server: Server) -> Mapping[str, Definition]:
-    """Start an MCP server in an empty folder, and keep what it says of its declared tools. Raises
-    ToolFailed."""
-    with TemporaryDirectory(prefix="pilothouse-look-") as folder:
-        connections = _connections(Path(folder))
-        try:
-            return await connections.look(server)
-        finally:
-            await connections.close()
-
-
-@cache
-def _toolbox(library: Library, shell: Shell | None, web: Web | None) -> Toolbox:
-    """One for the process: the tools hold no state, and its threads are worth keeping."""
-    tools = builtin_tools(skills=Skills(library), shell=shell, web=web)
-    return Toolbox(tools, threads=TOOL_THREADS)
-
-
-@lru_cache(maxsize=256)
-def _with(box: Toolbox, offers: tuple[Offer, ...]) -> Toolbox:
-    """Checking schemas takes its time: one for all runs with the same tools."""
-    return box.and_more([mcp_tool(offer) for offer in offers])
 
 
 def limits_for(task: Task, of_model: Mapping[str, float]) -> Limits:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from tasks import wiring
+from tasks import toolboxes
 from tasks.conf import conf
 from tasks.service import MODES
 
@@ -62,7 +62,7 @@ def _tools() -> list[dict[str, Any]]:
             "parameters": tool.parameters,
             "metadata": {"pilothouse": {"capability": tool.capability, "risk": tool.risk}},
         }
-        for tool in wiring.own_tools().tools
+        for tool in toolboxes.own_tools().tools
     ]
 
 

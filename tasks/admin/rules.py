@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from agent import patterns
-from tasks import explaining, rules, wiring
+from tasks import explaining, rules, toolboxes
 from tasks.admin import words
 from tasks.admin.base import badge, link
 from tasks.admin.editing import AuditedAdmin
@@ -82,7 +82,7 @@ class ExplainForm(forms.Form):
     """What would happen to this call?"""
 
     workspace = WorkspaceChoice(Workspace.objects.all())
-    tool = forms.ChoiceField(choices=lambda: [(name, name) for name in wiring.toolbox().names])
+    tool = forms.ChoiceField(choices=lambda: [(name, name) for name in toolboxes.toolbox().names])
     arguments = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 3, "cols": 60}), initial='{"path": "notes.md"}'
     )

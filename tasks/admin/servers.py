@@ -21,7 +21,7 @@ from django.utils.safestring import SafeString
 
 from agent.errors import ToolFailed
 from agent.mcp.definitions import Definition
-from tasks import servers, wiring
+from tasks import servers, toolboxes
 from tasks.admin import diffs, words
 from tasks.admin.base import EvidenceAdmin, badge, by
 from tasks.conf import conf
@@ -131,7 +131,7 @@ class McpToolAdmin(EvidenceAdmin):
         if server is None:
             raise Http404
         try:
-            found = async_to_sync(wiring.look)(server)
+            found = async_to_sync(toolboxes.look)(server)
         except ToolFailed as failure:
             messages.error(request, str(failure))
         else:

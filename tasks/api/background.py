@@ -14,7 +14,7 @@ from agent.memory import MAX_PROMPT_BYTES, remembered
 from agent.policy import Policy
 from agent.text import unmark
 from agent.workspace import Workspace
-from tasks import access, rules, wiring
+from tasks import access, rules, toolboxes, wiring
 from tasks.api.edge import who
 from tasks.api.schemas import MemoryOut, SkillList, SkillOut, answers
 
@@ -35,7 +35,7 @@ async def read_memory(request: HttpRequest, workspace_id: str) -> MemoryOut:
 async def list_skills(request: HttpRequest, workspace_id: str) -> SkillList:
     """The skills that count here, by name; of those that cannot be used, why not."""
     workspace = await _folder(request, workspace_id)
-    skills = await asyncio.to_thread(wiring.library().skills, workspace)
+    skills = await asyncio.to_thread(toolboxes.library().skills, workspace)
     return SkillList(items=[SkillOut.of(skill) for skill in skills], next=None)
 
 

@@ -29,10 +29,10 @@ HALF = 100_000
 SET_UP = """
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
-from tasks import servers, webhooks, wiring
+from tasks import servers, toolboxes, webhooks
 from tasks.conf import conf
 from tasks.models import McpTool, Webhook, Workspace
-async_to_sync(wiring.look)(conf().mcp_servers["ledger"])
+async_to_sync(toolboxes.look)(conf().mcp_servers["ledger"])
 row = McpTool.objects.get(name="write")
 servers.accept(row, servers.Definition(text=row.seen).digest, by="alice")
 alice, desk = User.objects.get(username="alice"), Workspace.objects.get(pk="DESK")

@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 
 from agent.toolbox import Tool, Toolbox, ToolContext, ToolResult
 from agent.tools import builtin_tools
-from tasks import wiring
+from tasks import toolboxes, wiring
 from tasks.models import Approval, ModelProfile, Task, TaskEvent
 from tests.support import cases
 from tests.support.profiles import CANARY, make_profile
@@ -85,7 +85,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     house = make_house(tmp_path / "desk")
     tools = Toolbox([*builtin_tools(), WEATHER])
     # The product has no tool for weather.
-    monkeypatch.setattr(wiring, "toolbox", lambda workspace: tools)
+    monkeypatch.setattr(toolboxes, "toolbox", lambda workspace: tools)
     return house
 
 

@@ -18,7 +18,7 @@ from pytest_django import Settings
 from agent.mcp.definitions import Definition, definitions
 from agent.providers import ModelRequest
 from agent.providers.scripted import ScriptedCall, Turn
-from tasks import servers, wiring
+from tasks import servers, toolboxes
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid
 from tasks.models import AuditEntry, McpTool, Workspace
@@ -55,7 +55,7 @@ def declare(settings: Settings, *arguments: str, **fields: Any) -> None:
 
 async def accept_all() -> None:
     """What the server says now, as a person who reads it would."""
-    await wiring.look(conf().mcp_servers["notes"])
+    await toolboxes.look(conf().mcp_servers["notes"])
     async for tool in McpTool.objects.filter(problem=""):
         digest = Definition(text=tool.seen).digest
         await sync_to_async(servers.accept)(tool, digest, by="alice")
@@ -73,7 +73,7 @@ def call(name: str, **arguments: Any) -> Turn:
 
 
 def offered(workspace: Workspace) -> set[str]:
-    names = wiring.toolbox(workspace).names
+    names = toolboxes.toolbox(workspace).names
     return {name.removeprefix("mcp_notes_") for name in names if name.startswith("mcp_")}
 
 

@@ -17,7 +17,7 @@ from agent.mcp.declared import DeclaredTool, Server
 from agent.mcp.definitions import Definition, offer, undeclared_paths
 from agent.policy import Policy, Subject
 from agent.text import visible
-from tasks import servers, wiring
+from tasks import servers, toolboxes
 from tasks.audit import NOBODY
 from tasks.conf import conf
 from tasks.management.unchecked import UncheckedCommand
@@ -57,7 +57,7 @@ class Command(UncheckedCommand):
     def _check(self, server: Server, accept: bool) -> bool:
         self.stdout.write(f"{server.name}  {server.where}")
         try:
-            found = async_to_sync(wiring.look)(server)
+            found = async_to_sync(toolboxes.look)(server)
         except ToolFailed as failure:
             self.stdout.write(f"FAIL  {failure}")
             for line in vars(failure).get("errors", "").splitlines():

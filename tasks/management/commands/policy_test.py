@@ -10,7 +10,7 @@ from uuid import UUID
 
 from asgiref.sync import async_to_sync
 
-from tasks import explaining, wiring
+from tasks import explaining, toolboxes
 from tasks.explaining import Question, Replayed, RuleSet
 from tasks.management.people import Refused, in_words
 from tasks.management.terminal import describe
@@ -56,7 +56,7 @@ class Command(UncheckedCommand):
                 raise Refused("Say which call: --tool NAME --arguments JSON, or --replay.")
 
     def _explain(self, question: Question, rule_set: RuleSet) -> None:
-        known = wiring.toolbox(question.workspace).names
+        known = toolboxes.toolbox(question.workspace).names
         if question.tool not in known:
             raise Refused(
                 f"There is no tool {question.tool} in the workspace {question.workspace.name}:"
