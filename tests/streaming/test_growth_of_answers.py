@@ -107,9 +107,10 @@ async def cost_of_an_answer(
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_is_read_together_is_one_frame(house: House, settings: Any) -> None:
-    """However many deltas it is: nobody could have shown the first before the last was there."""
+    """However many deltas it is: nobody could have shown the first before the last was there. None,
+    when the whole message was stored before the follower had its turn."""
     calls = await cost_of_an_answer(house, settings, tokens=4 * READ, followers=1, read=4 * READ)
-    assert calls.frames == 1
+    assert calls.frames <= 1
 
 
 async def received(chunks: AsyncGenerator[bytes, None]) -> bytes:

@@ -97,7 +97,7 @@ def _gated_tools(**given: Any) -> list[Tool]:
 
 
 def _install() -> None:
-    from tasks import starting, wiring
+    from tasks import starting, toolboxes
     from tasks.models import Task
 
     begin, command, together = starting.begin, starting._begin, starting.Start.__call__
@@ -124,7 +124,7 @@ def _install() -> None:
 
     starting.begin, starting._begin = gated_begin, gated_command
     starting.Start.__call__ = gated_start  # type: ignore[assignment, method-assign]
-    wiring.builtin_tools = _gated_tools  # type: ignore[attr-defined] # its own name for it
+    toolboxes.builtin_tools = _gated_tools  # type: ignore[attr-defined] # its own name for it
 
 
 if "E2E_HOSTNAME" in os.environ:
