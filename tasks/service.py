@@ -182,22 +182,9 @@ async def change_session(session_id: UUID, by: str, changes: Mapping[str, Any]) 
 @transaction.atomic
 def _change_session(session_id: UUID, by: str, changes: Mapping[str, Any]) -> None:
     session = Session.objects.select_for_update().get(pk=session_id)
-    before = {name: getattr(session, name) for name in changes}
-    changed = {name: value for name, value in changes.items() if value != before[name]}
-    if not changed:
-        return
-    Session.objects.filter(pk=session_id).update(**changed)
-    audit.record(
-        audit.Change(
-            action="session.changed",
-            by=by,
-            object_type="session",
-            object_id=str(session_id),
-            name=session.title,
-            before={name: before[name] for name in changed},
-            after=changed,
-        )
-    )
+    changed = {name: value for name, value in changes.items() if value != getattr(session, name)}
+    if changed:
+        _set(session, by, "session.changed", changed)
 
 
 async def delete_session(session_id: UUID, by: str) -> None:
@@ -210,16 +197,21 @@ def _delete_session(session_id: UUID, by: str) -> None:
     session = Session.objects.select_for_update().get(pk=session_id)
     if session.tasks.filter(status__in=Task.OPEN).exists():
         raise Conflict("session_busy", "A task of this session is not finished yet.")
-    Session.objects.filter(pk=session_id).update(hidden=True)
+    _set(session, by, "session.deleted", {"hidden": True})
+
+
+def _set(session: Session, by: str, action: str, changes: Mapping[str, Any]) -> None:
+    """Inside a transaction that holds the row: the fields, and the audit's entry of them."""
+    Session.objects.filter(pk=session.pk).update(**changes)
     audit.record(
         audit.Change(
-            action="session.deleted",
+            action=action,
             by=by,
             object_type="session",
-            object_id=str(session_id),
+            object_id=str(session.pk),
             name=session.title,
-            before={"hidden": False},
-            after={"hidden": True},
+            before={name: getattr(session, name) for name in changes},
+            after=changes,
         )
     )
 

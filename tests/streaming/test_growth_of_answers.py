@@ -111,6 +111,7 @@ async def test_what_is_read_together_is_one_frame(house: House, settings: Any) -
     when the whole message was stored before the follower had its turn."""
     calls = await cost_of_an_answer(house, settings, tokens=4 * READ, followers=1, read=4 * READ)
     assert calls.frames <= 1
+    assert calls.sent > 2 * len(TOKEN) * 4 * READ  # its message and its end bring the text whole
 
 
 async def received(chunks: AsyncGenerator[bytes, None]) -> bytes:
