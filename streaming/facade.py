@@ -14,7 +14,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from agent.events import TERMINAL_TYPES
-from streaming.follow import Frame, follow, heard
+from streaming.follow import follow, heard
+from streaming.source import Frame
 from streaming.sse import live_frame
 from streaming.views import asked_session, cursor_of, respond, stream_view
 from tasks.api.schemas import ApprovalOut

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
-from streaming.follow import Frame
+from streaming.source import Frame
 from tasks.lane import in_lane
 
 Kind = Literal["task", "session"]

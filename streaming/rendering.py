@@ -15,8 +15,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from streaming import sse
-from streaming.follow import CHUNK_BYTES, Frame
 from streaming.growing import FRAME_BYTES, FRAME_CHARS, Block, Seen
+from streaming.source import CHUNK_BYTES, Frame
 from tasks.events import with_html
 from tasks.render import Growth, Step, rendered, shelf, submit
 
@@ -29,7 +29,7 @@ Ring = Callable[[], None]
 
 
 class Html:
-    """How one page wants it: the dress of a follower (`streaming.follow.Dress`)."""
+    """How one page wants it: the dress of a follower (`streaming.source.Dress`)."""
 
     def __init__(self) -> None:
         self._ready: dict[tuple[str, int], str] = {}

@@ -20,9 +20,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 
 from streaming.asgi.streams import EventStream
-from streaming.follow import PAGE_BYTES, Dress, Frame, Greeting, Source, follow, heard
+from streaming.follow import PAGE_BYTES, follow, heard
 from streaming.large import once, shared
 from streaming.rendering import Html
+from streaming.source import Dress, Frame, Greeting, Source
 from streaming.sse import parse_cursor
 from tasks import access, events, service
 from tasks.access import Principal

@@ -10,8 +10,9 @@ import msgspec
 from streaming import sse
 from streaming.agui.blocks import Out
 from streaming.agui.translation import LEVEL, Frame, Translation, encode
-from streaming.follow import Frame as StoredFrame
-from streaming.follow import Source, follow
+from streaming.follow import follow
+from streaming.source import Frame as StoredFrame
+from streaming.source import Source
 
 _decoder = msgspec.json.Decoder(Frame)
 _LEVEL = sse.live_frame(LEVEL, {})
@@ -41,7 +42,7 @@ async def translated(
 
 
 class _Level:
-    """Says where the log is level, once for each place (`streaming.follow.Extras`)."""
+    """Says where the log is level, once for each place (`streaming.source.Extras`)."""
 
     def __init__(self) -> None:
         self._said = -1

@@ -17,7 +17,8 @@ from streaming.agui.capabilities import capabilities
 from streaming.agui.feed import translated
 from streaming.agui.inputs import RunInput
 from streaming.agui.translation import Translation, custom
-from streaming.follow import Greeting, heard
+from streaming.follow import heard
+from streaming.source import Greeting
 from streaming.views import greet_task, guarded, respond, task_source, wake
 from tasks import access, threads
 from tasks.access import EVERY_ROLE, WRITERS, Principal

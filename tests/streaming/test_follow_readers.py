@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from streaming.follow import CHUNK_BYTES, follow
+from streaming.follow import follow
 from streaming.growing import FRAME_BYTES
+from streaming.source import CHUNK_BYTES
 from tasks.hub import hub
 from tasks.hub.topic import TAIL_FRAMES
 from tests.streaming.world import (

@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 
 from agent.events import AgentCompleted, TaskCompleted
 from streaming import large
-from streaming.follow import CHUNK_BYTES
+from streaming.source import CHUNK_BYTES
 from tasks.hub import StoredFrame
 from tests.streaming.world import Client, Run, World
 from tests.support.waiting import happened

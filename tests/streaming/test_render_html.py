@@ -22,9 +22,10 @@ from agent.events import (
     TaskCompleted,
 )
 from streaming import rendering
-from streaming.follow import CHUNK_BYTES, Source, follow
+from streaming.follow import follow
 from streaming.growing import FRAME_BYTES
 from streaming.rendering import Html
+from streaming.source import CHUNK_BYTES, Source
 from tasks import events
 from tasks import render as renderer
 from tasks.hub import hub

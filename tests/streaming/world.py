@@ -34,7 +34,8 @@ from agent.events import (
     payload_of,
 )
 from agent.messages import Usage
-from streaming.follow import Greeting, Source, follow
+from streaming.follow import follow
+from streaming.source import Greeting, Source
 from tasks.hub import Kind, StoredFrame, hub
 from tests.support.sse import Parser, Reader
 
