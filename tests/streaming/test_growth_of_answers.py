@@ -10,10 +10,11 @@ import asyncio
 import gc
 import json
 import sys
+import threading
 import tracemalloc
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,6 +34,7 @@ from tests.support.counting import Work, counted
 from tests.support.provider_server import SSE, ProviderServer, Request, Scene, delta, serving
 from tests.support.rows import make_session, make_task
 from tests.support.runs import House, make_house
+from tests.support.sse import Parser
 
 TOKEN = "0000 "
 READ = 50
@@ -46,12 +48,12 @@ def house(tmp_path: Path) -> House:
 
 @dataclass
 class Calls:
-    """Calls of functions on this thread, Python's and C's, and what followers were sent."""
+    """Calls of functions on this thread, Python's and C's, and what came of them."""
 
     made: int = 0
-    sent: int = 0
-    frames: int = 0
-    """Of text that is not stored yet."""
+    streams: list[bytes] = field(default_factory=list)
+    """All that each follower was sent."""
+    answer: str = ""
 
     def __enter__(self) -> Calls:
         sys.setprofile(self._note)
@@ -63,13 +65,32 @@ class Calls:
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
         self.made += event in ("call", "c_call")
 
+    @property
+    def sent(self) -> int:
+        """Bytes, to the follower that got most."""
+        return max(map(len, self.streams))
 
-def answer_of(tokens: int, read: int) -> Scene:
-    piece = "".join(f"data: {json.dumps(delta(f'{n:04d} '))}\n\n" for n in range(read)).encode()
+
+Chunks = AsyncGenerator[bytes, None]
+Read = Callable[[Chunks], Coroutine[None, None, bytes]]
+
+
+async def received(chunks: Chunks) -> bytes:
+    async with aclosing(chunks):
+        return b"".join([chunk async for chunk in chunks])
+
+
+def tokens_read_together(read: int = READ) -> bytes:
+    """One piece of a reply."""
+    return "".join(f"data: {json.dumps(delta(f'{n:04d} '))}\n\n" for n in range(read)).encode()
+
+
+def answer_of(tokens: int) -> Scene:
+    piece = tokens_read_together()
 
     async def play(request: Request) -> None:
         await request.head(200, SSE)
-        for _ in range(tokens // read):
+        for _ in range(tokens // READ):
             await request.chunk(piece)
         await request.events(delta("", "stop"), "[DONE]")
         await request.end()
@@ -77,11 +98,9 @@ def answer_of(tokens: int, read: int) -> Scene:
     return play
 
 
-async def cost_of_an_answer(
-    house: House, settings: Any, tokens: int, followers: int, read: int = READ
-) -> Calls:
-    """A whole run with one answer of so many tokens, `read` at a time, followed by so many."""
-    with serving(ProviderServer(answer=answer_of(tokens, read))) as server:
+async def cost_of_an_answer(house: House, settings: Any, scene: Scene, *readers: Read) -> Calls:
+    """A whole run with one answer, followed by so many."""
+    with serving(ProviderServer(answer=scene)) as server:
         settings.PILOTHOUSE = replace(
             settings.PILOTHOUSE, llm_base_url=server.url("answer"), llm_model="m"
         )
@@ -93,35 +112,52 @@ async def cost_of_an_answer(
             with Calls() as calls:
                 source = views.task_source(principal, task.pk, greeting)
                 source = replace(source, heartbeat=3600)  # which would ask for a token
-                readers = [
-                    asyncio.create_task(received(follow(source, 0))) for _ in range(followers)
-                ]
+                reading = [asyncio.create_task(read(follow(source, 0))) for read in readers]
                 runner.wake(str(created.task_id))
-                streams = await asyncio.gather(*readers)
-            calls.sent = max(map(len, streams))
-            calls.frames = max(stream.count(b"event: assistant_delta") for stream in streams)
-            task = await house.until(created.task_id, "completed", 60)
-            assert len(task.final_answer) == len(TOKEN * tokens)
+                calls.streams = await asyncio.gather(*reading)
+            calls.answer = (await house.until(created.task_id, "completed", 60)).final_answer
     return calls
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_is_read_together_is_one_frame(house: House, settings: Any) -> None:
-    """However many deltas it is: nobody could have shown the first before the last was there. None,
-    when the whole message was stored before the follower had its turn."""
-    calls = await cost_of_an_answer(house, settings, tokens=4 * READ, followers=1, read=4 * READ)
-    assert calls.frames <= 1
-    assert calls.sent > 2 * len(TOKEN) * 4 * READ  # its message and its end bring the text whole
+    """However many deltas it is: nobody could have shown the first before the last was there."""
+    tokens = 4 * READ
+    piece = tokens_read_together(tokens)
+    listening, shown = threading.Event(), threading.Event()
 
+    async def play(request: Request) -> None:
+        await request.head(200, SSE)
+        await asyncio.to_thread(listening.wait)  # who comes late gets a snapshot
+        await request.chunk(piece)
+        await asyncio.to_thread(shown.wait)  # with the end at hand there might be no delta at all
+        await request.events(delta("", "stop"), "[DONE]")
+        await request.end()
 
-async def received(chunks: AsyncGenerator[bytes, None]) -> bytes:
-    async with aclosing(chunks):
-        return b"".join([chunk async for chunk in chunks])
+    async def read(chunks: Chunks) -> bytes:
+        sent = b""
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    listening.set()
+                    sent += chunk
+                    if b"%04d " % (tokens - 1) in chunk:
+                        shown.set()
+        finally:
+            listening.set()
+            shown.set()
+        return sent
+
+    calls = await cost_of_an_answer(house, settings, play, read)
+    (frame,) = [each for each in Parser().feed(calls.streams[0]) if each.type == "assistant_delta"]
+    assert frame.payload["delta"] == calls.answer
+    assert len(calls.answer) == tokens * len(TOKEN)
 
 
 async def compare(house: House, settings: Any, short: int, long: int) -> None:
-    few = await cost_of_an_answer(house, settings, short, followers=2)
-    many = await cost_of_an_answer(house, settings, long, followers=2)
+    few = await cost_of_an_answer(house, settings, answer_of(short), received, received)
+    many = await cost_of_an_answer(house, settings, answer_of(long), received, received)
+    assert [len(calls.answer) // len(TOKEN) for calls in (few, many)] == [short, long]
     more = long - short
     base = few.made - short * (many.made - few.made) / more
     assert (many.made - few.made) / more < 1.5 * few.made / short, (few, many)
