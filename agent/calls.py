@@ -99,8 +99,11 @@ class Progress:
         beginning of its call would not hear that it is stored, and take it for somebody else's."""
         self._closed = True
         self._waiting.clear()
-        if self._telling is not None:
-            await asyncio.wait({self._telling})
+        telling = self._telling
+        if telling is not None:
+            await asyncio.wait({telling})
+            if not telling.cancelled():
+                telling.exception()  # asyncio reports one that nobody looked at
 
 
 class CallDesk:

@@ -29,7 +29,7 @@ from agent.events import (
 )
 from agent.transcript import Transcript
 from tasks import endings, events, usage
-from tasks.events import Appended, Head, Wanted
+from tasks.events import Appended, FenceLost, Head, Wanted
 from tasks.models import Task
 from tasks.statements import Sql
 from tasks.usage import Charge
@@ -52,6 +52,7 @@ class Journal:
         head: Head,
         model: str,
         stored: Callable[[], None],
+        lost: Callable[[], None],
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.transcript = Transcript()
@@ -62,6 +63,9 @@ class Journal:
         self._wait_seconds = wait_seconds
         self._stored = stored
         """Called whenever something was committed."""
+        self._lost = lost
+        """Called when another run owns the task. Who stored may hear it late: beside a flush, or a
+        progress, a tool is running."""
         self._waiting: list[StoredEvent] = []
         self._charges: list[Charge] = []
         self._counters: dict[str, Any] = {}
@@ -102,7 +106,12 @@ class Journal:
             if self._waiting:
                 command = self._command()
                 self._forget()  # it is executed whether or not somebody waits for its end
-                await self._catch_up(await writer.run(command))
+                try:
+                    stored = await writer.run(command)
+                except FenceLost:
+                    self._lost()
+                    raise
+                await self._catch_up(stored)
                 self._stored()
 
     def _command(self) -> Callable[[], Appended]:

@@ -122,6 +122,7 @@ class Run:
             self.begun.stored.head,
             self.begun.choice.name,
             lambda: self._tell(None),
+            lambda: self.stop(Stop.LOST),
         )
         self._limited = usage.limited()
         self._reply: list[StoredEvent] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import aclosing
 
 import pytest
 
 from streaming.follow import follow
 from streaming.growing import FRAME_BYTES
 from streaming.source import CHUNK_BYTES
+from streaming.sse import HEARTBEAT
 from tasks.hub import hub
 from tasks.hub.topic import TAIL_FRAMES
 from tests.streaming.world import (
@@ -244,6 +246,18 @@ async def test_a_heartbeat_finds_what_no_bell_told(run: Run) -> None:
     await asyncio.wait_for(client.reached(3), 5)
     run.world.publish()
     await finish(run, client)
+
+
+async def test_what_comes_as_a_heartbeat_is_due_goes_out_behind_it(run: Run) -> None:
+    """One ring for both; and the next beat is due at once, as for who reads slowly."""
+    async with aclosing(follow(run.source(heartbeat=0), 2)) as stream:
+        await anext(stream)
+        assert await anext(stream) == HEARTBEAT
+        await settle()
+        run.commit(note())
+        assert await anext(stream) == HEARTBEAT
+        assert b"event: user_message" in await anext(stream)
+    run.end()
 
 
 async def test_what_another_process_stored_is_read_when_the_watcher_rings(run: Run) -> None:

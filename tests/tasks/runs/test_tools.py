@@ -1,0 +1,111 @@
+"""A run beside its tools: what it shows while one runs, and what ends it then."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.events import LiveEvent, ToolProgress
+from agent.policy import Policy, Rule
+from agent.providers.scripted import ScriptedCall, Turn
+from agent.toolbox import RunTool, Tool, Toolbox, ToolContext, ToolResult
+from tasks import starting
+from tasks.models import Task
+from tasks.runs import Ending, Run
+from tests.support.runs import House, ScriptedModels
+from tests.support.turns import DONE
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WORKED = ToolResult(ok=True, content="Worked.")
+WORK = ScriptedCall(name="work", arguments={})
+
+
+async def begin(house: House, capability: str, work: RunTool, *calls: ScriptedCall) -> Run:
+    """A run, not driven yet, in which the model calls a tool that nobody is asked about."""
+    created = await house.ask()
+    models = ScriptedModels([Turn(calls=calls), DONE])
+    begun = await starting.begin(created.task_id, "test:1", models)
+    assert begun is not None
+    tool = Tool(
+        name="work",
+        description="Work.",
+        parameters={"type": "object"},
+        capability=capability,
+        run=work,
+    )
+    judge = replace(
+        begun.kit.judge,
+        policy=Policy(rules=[Rule(id="1", decision="allow")]),
+        read_rules=None,
+        toolbox=Toolbox([tool]),
+    )
+    return Run(begun=begun, kit=replace(begun.kit, judge=judge))
+
+
+async def test_what_a_tool_says_is_shown_after_its_beginning(house: House) -> None:
+    async def work(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        context.progress("half", None, None)
+        return WORKED
+
+    run = await begin(house, "test:read", work, WORK)
+    known: list[int] = []
+
+    def observe(newest: int, event: LiveEvent | None) -> None:
+        if isinstance(event, ToolProgress):
+            known.append(newest)
+
+    run.observe = observe
+    assert await run.drive() is Ending.ENDED
+    (newest,) = known
+    types = await house.types(run.task_id)
+    assert types[newest - 1] == "tool_call_started"
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["that speaks", "that is silent"])
+async def test_a_run_that_lost_its_task_stops_its_tool(
+    house: House, says: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before its lease would be renewed, if it stores anything."""
+    stopped: list[bool] = []
+
+    async def work(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        await Task.objects.filter(pk=run.task_id).aupdate(run=2)
+        if says:
+            context.progress("half", None, None)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(True)
+        return WORKED
+
+    run = await begin(house, "test:read", work, WORK)
+    assert await run.drive() is Ending.LOST
+    assert stopped
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+    assert "tool_call_started" not in await house.types(run.task_id)
+
+
+async def test_a_server_that_stops_begins_no_further_tool(house: House) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def work(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        begun.set()
+        await go.wait()
+        return WORKED
+
+    run = await begin(house, "test:write", work, WORK, WORK)
+    driving = asyncio.create_task(run.drive())
+    await begun.wait()
+    stopping = asyncio.create_task(run.wind_down(60))
+    await asyncio.sleep(0)
+    go.set()
+    await stopping
+    assert await driving is Ending.RELEASED
+    types = await house.types(run.task_id)
+    assert types.count("tool_call_finished") == types.count("tool_call_started") == 1
