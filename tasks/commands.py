@@ -77,6 +77,8 @@ class TaskRequest:
     trigger: str
     by: str = ""
     """Their name, where it is known: else it is looked up."""
+    title: str = ""
+    """Of the session that it opens; empty: the goal's first line."""
     session_id: UUID | None = None
     """None: a new session in `workspace_id`, or in the owner's first workspace."""
     workspace_id: UUID | None = None
@@ -255,7 +257,7 @@ def _session(request: TaskRequest) -> Session:
     return Session(
         owner_id=request.owner_id,
         workspace=workspace_of(request),
-        title=title_of(request.goal),
+        title=request.title or title_of(request.goal),
         model_profile_id=request.model_profile_id,
     )
 

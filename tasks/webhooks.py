@@ -29,10 +29,11 @@ from django.utils import timezone
 
 from agent.text import clean, cut
 from tasks import access, audit, goals, rates, secrets, service, signatures, unattended, wiring
-from tasks.commands import Created, TaskRequest
+from tasks.commands import Created, TaskRequest, title_of
 from tasks.conf import conf
 from tasks.counters import counters
 from tasks.errors import Invalid, NotFound, ServiceError
+from tasks.gist import gist
 from tasks.models import Task, Webhook, WebhookDelivery
 from tasks.writer import writer
 
@@ -162,6 +163,7 @@ def _request(webhook: Webhook, proof: Proof, sent: Sent) -> TaskRequest:
     mode = wiring.mode_of(Task.Trigger.WEBHOOK, webhook.mode) if webhook.mode else ""
     return TaskRequest(
         goal=goal_of(webhook, sent.body),
+        title=_title(webhook, sent.body),
         owner_id=webhook.owner_id,
         by=webhook.owner.get_username(),
         trigger=Task.Trigger.WEBHOOK,
@@ -185,6 +187,13 @@ def goal_of(webhook: Webhook, body: bytes) -> str:
     if not text.strip():
         return webhook.goal
     return goals.with_data(webhook.goal, text, goals.WEBHOOK)
+
+
+def _title(webhook: Webhook, body: bytes) -> str:
+    """Of the session that it opens: all of one webhook would be called the same by their goal."""
+    said = gist(clean(body.decode("utf-8", "replace")))
+    goal = title_of(webhook.goal)
+    return f"{goal}: “{said}”" if said else goal
 
 
 def _place(webhook: Webhook, follow_up_of: str) -> tuple[UUID | None, UUID | None]:

@@ -50,6 +50,11 @@ export function svg(tag, attributes, ...children) {
   return node;
 }
 
+/** Of a table whose rows are stacked on a narrow page: each value says what it is. */
+export function cell(label, value) {
+  return h("td", { role: "cell", "data-label": label }, value);
+}
+
 export function button(label, { icon: symbol, kind = "", onclick, ...props } = {}) {
   return h("button", { type: "button", class: `btn ${kind}`.trim(), onclick, ...props }, symbol && glyph(symbol), label);
 }

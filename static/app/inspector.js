@@ -89,14 +89,14 @@ function drawTimeline(parts, task, now) {
   const whole = total / 1000;
   replace(
     parts.timeline,
-    h("p", { class: "tl tl__axis", "aria-hidden": "true" }, h("span", {}), h("span", {}, h("span", {}, "0"), h("span", {}, axisText(whole / 2).replace(/ s$/, "")), h("span", {}, axisText(whole))), h("span", {})),
+    h("p", { class: "tl tl__axis", "aria-hidden": "true" }, h("span", {}), h("span", {}, h("span", {}, "0"), h("span", {}, brief(whole / 2).replace(/ s$/, "")), h("span", {}, brief(whole))), h("span", {})),
     h("ol", { class: "tl", "aria-label": t("Steps, calls and waits with their durations") }, rows.map((row) => rowOf(row, scale))),
     h("p", { class: "legend" }, legend("model", t("Model")), legend("tool", t("Tool")), legend("wait", t("Waiting for a person (not on the clock)"))),
   );
 }
 
-/** Short, so that it stands above its line. */
-function axisText(value) {
+/** 18 s, 1:10: short, so that it stands above or beside its bar. */
+function brief(value) {
   return value < 60 ? seconds(value) : clock(value);
 }
 
@@ -127,7 +127,7 @@ function stepRows(step, task, at, now) {
   const start = Date.parse((replied && step.callAt) || step.startedAt);
   const length = replied ? step.durationMs : Math.max(0, at(now) - at(start));
   const bars = [{ kind: "b-model", at: at(start), length }];
-  const rows = [{ kind: "step", label: t("Step {n}", { n: number(step.number) }), bars, text: length ? seconds(length / 1000) : "" }];
+  const rows = [{ kind: "step", label: t("Step {n}", { n: number(step.number) }), bars, text: length ? brief(length / 1000) : "" }];
   for (const call of callsOf(step, task)) rows.push(callRow(call, task, at, now));
   return rows;
 }
@@ -143,7 +143,7 @@ function callRow(call, task, at, now) {
   const start = at(Date.parse(call.startedAt));
   const length = call.finishedAt ? (call.durationMs ?? 0) : Math.max(0, at(now) - start);
   const bars = [...waits, { kind: state === "failed" ? "b-fail" : "b-tool", at: start, length }];
-  return { kind: "call", state, label: labelOf(call, task), bars, text: `${seconds(length / 1000)}${call.finishedAt ? "" : " …"}` };
+  return { kind: "call", state, label: labelOf(call, task), bars, text: `${brief(length / 1000)}${call.finishedAt ? "" : " …"}` };
 }
 
 function labelOf(call, task) {

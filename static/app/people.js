@@ -2,7 +2,7 @@
 import { all, api, post } from "./api.js";
 import { attention } from "./attention.js";
 import { begin, confirmed, keys, openCards, toast } from "./chrome.js";
-import { button, h, replace } from "./dom.js";
+import { button, cell, h, replace } from "./dom.js";
 import { sessionList } from "./sessions.js";
 import { t } from "./text.js";
 
@@ -52,7 +52,8 @@ function failed(error) {
 function personRow(person) {
   const named = person.name === person.username ? person.name : `${person.name} (${person.username})`;
   const mine = owns && person.role !== "owner";
-  return h("tr", {}, h("td", {}, named), h("td", {}, mine ? roleChoice(person) : roleWords[person.role]), h("td", {}, mine ? removal(person) : null));
+  const role = cell(t("Role"), mine ? roleChoice(person) : roleWords[person.role]);
+  return h("tr", { role: "row" }, cell(t("Name"), named), role, h("td", { role: "cell" }, mine ? removal(person) : null));
 }
 
 function roleChoice(person) {
@@ -90,7 +91,8 @@ function sessionRow(session, workers) {
   const title = session.title || t("Untitled");
   const may = owns || session.owner === boot.user.username;
   const others = workers.filter((person) => person.username !== session.owner);
-  return h("tr", {}, h("td", {}, h("a", { href: `/c/${session.id}` }, title)), h("td", {}, session.owner), h("td", {}, may && others.length ? heirChoice(session, title, others) : "–"));
+  const heir = cell(t("Hand over to"), may && others.length ? heirChoice(session, title, others) : "–");
+  return h("tr", { role: "row" }, cell(t("Session"), h("a", { href: `/c/${session.id}` }, title)), cell(t("Belongs to"), session.owner), heir);
 }
 
 function heirChoice(session, title, others) {

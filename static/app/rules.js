@@ -1,7 +1,7 @@
 // The rules that count where the reader works: what they fit, since when, and a button to withdraw those from cards.
 import { all, api } from "./api.js";
 import { confirmed } from "./chrome.js";
-import { button, h, replace } from "./dom.js";
+import { button, cell, h, replace } from "./dom.js";
 import { standingWords } from "./scope.js";
 import { day, listed, n, t } from "./text.js";
 
@@ -66,8 +66,4 @@ export function whatOf(rule) {
 function endOf(rule) {
   const uses = rule.max_uses === null ? "" : n(rule.max_uses - rule.used, "{n} use left", "{n} uses left");
   return listed(uses, rule.expires_at && day(rule.expires_at)) || t("never");
-}
-
-function cell(label, value) {
-  return h("td", { role: "cell", "data-label": label }, value);
 }

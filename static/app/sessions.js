@@ -117,11 +117,12 @@ function rowView(first, current) {
   function update(item) {
     const [symbol, kind] = MARKS[item.state] ?? MARKS.empty;
     const where = [item.workspace_name, { cron: t("schedule"), webhook: t("webhook") }[item.task?.trigger]].filter(Boolean).join(" · ");
+    link.classList.toggle("sess--told", item.task?.trigger === "webhook");
     const when = item.state === "running" ? wordOf(item.state) : day(item.updated_at);
     replace(
       link,
       h("span", { class: kind ? `mark mark--${kind}` : "mark" }, glyph(symbol), h("span", { class: "sr" }, `${wordOf(item.state)}:`)),
-      h("span", { class: "sess__t" }, item.title || t("Untitled")),
+      h("span", { class: "sess__t", title: item.title }, item.title || t("Untitled")),
       h("span", { class: "sess__m" }, h("span", {}, where), h("span", {}, when)),
     );
   }

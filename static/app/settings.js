@@ -2,7 +2,7 @@
 import { all, api, post } from "./api.js";
 import { attention } from "./attention.js";
 import { begin, confirmed, copied, keys, openCards, prefs, toast } from "./chrome.js";
-import { button, h, replace } from "./dom.js";
+import { button, cell, h, replace } from "./dom.js";
 import { ruleList } from "./rules.js";
 import { sessionList } from "./sessions.js";
 import { day, listed, t } from "./text.js";
@@ -61,11 +61,6 @@ function row(token) {
     cell(t("Ends"), token.expires_at ? new Date(token.expires_at).toLocaleDateString(boot.language, { dateStyle: "medium" }) : t("never")),
     h("td", { role: "cell" }, revoke),
   );
-}
-
-/** On a narrow page rows are stacked, and each value says what it is. */
-function cell(label, value) {
-  return h("td", { role: "cell", "data-label": label }, value);
 }
 
 async function remove(token) {

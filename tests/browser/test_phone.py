@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
-from tests.support.browser import Browser, Site, axe
+from tests.support.browser import WIDE, Browser, Site, axe
 from tests.support.e2e_model import Call, Hold, Model
 
-PHONE = {"width": 390, "height": 844}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 def too_wide(page: Page) -> list[str]:
@@ -16,10 +16,40 @@ def too_wide(page: Page) -> list[str]:
     found: list[str] = page.evaluate(
         "() => [...document.querySelectorAll('main *')].filter(one => {"
         " const box = one.getBoundingClientRect();"
-        " return box.width && box.right > innerWidth + 1 && !one.closest('.scroll-x, .subnav, .sr, pre')"
+        " return box.width && box.right > innerWidth + 1 && !one.matches('.sr')"
+        " && !one.parentElement.closest('.scroll-x, .subnav, .sr, pre')"
         "}).map(one => one.outerHTML.slice(0, 120))"
     )
     return found
+
+
+@pytest.mark.parametrize("viewport", [PHONE, WIDE])
+def test_a_wide_answer_scrolls_in_its_boxes_and_not_the_page(
+    browser: Browser, site: Site, model: Model, viewport: ViewportSize
+) -> None:
+    row = f"| {' | '.join(['a_word_that_does_not_wrap'] * 12)} |"
+    answer = f"{row}\n{'|---' * 12}|\n{row}\n\n```\n{'one line ' * 60}\n```\n"
+    model.script("broad", [Call("list_files", path=".")], [answer])
+    window = browser.signed_in(site, viewport=viewport)
+    window.ask("[broad] compare")
+    page = window.page
+    expect(page.locator(".turn")).to_have_attribute("data-state", "done")
+    assert too_wide(page) == []
+    for box in (page.locator(".md .scroll-x"), page.locator(".md .code")):
+        column = page.locator("#thread").evaluate("e => e.getBoundingClientRect().right")
+        assert box.evaluate("e => e.getBoundingClientRect().right") <= column
+    for scrolls in (page.locator(".md .scroll-x"), page.locator(".md .code pre")):
+        assert scrolls.evaluate("e => e.scrollWidth > e.clientWidth")
+
+
+def test_the_people_of_a_workspace_are_read_on_a_phone(browser: Browser, site: Site) -> None:
+    site.member("a-person-with-a-rather-long-name", "approver")
+    workspace = site.api("GET", "/api/workspaces")["items"][0]["id"]
+    page = browser.signed_in(site, viewport=PHONE).open(f"/workspaces/{workspace}")
+    role = page.get_by_label("Role of a-person-with-a-rather-long-name")
+    expect(role).to_have_value("approver")
+    assert role.evaluate("e => e.clientWidth") > 150, "the word is not cut"
+    assert too_wide(page) == []
 
 
 @pytest.mark.long

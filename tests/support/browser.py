@@ -18,7 +18,7 @@ from typing import Any, Self
 import httpx
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import BrowserContext, Page, Playwright, ViewportSize, sync_playwright
 
 from tests.support.daphne import Daphne, manage, migrated
 from tests.support.e2e_model import Model
@@ -34,7 +34,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WIDE = {"width": 1440, "height": 900}
+WIDE: ViewportSize = {"width": 1440, "height": 900}
 
 
 def asking(model: Model) -> dict[str, str]:
