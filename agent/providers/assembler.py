@@ -5,7 +5,8 @@
 3. Every text is cleaned, and rid of our key, as it passes, so the deltas of a block add up to its
    text exactly. A surrogate pair cut in two by JSON chunks is joined first, and so is a key: what
    may still become one is held back, nothing else.
-4. An end is `[DONE]` or a finish reason. Anything else is a reply that broke off.
+4. An end is `[DONE]` or a finish reason, or else usage alone as the last word: it is counted when
+   all is said. Anything else is a reply that broke off.
 5. Where only the end shows that text was reasoning, or the reverse, the blocks are written anew
    under new ids; the ones that were streamed have no part in the reply and never happened.
 """
@@ -79,6 +80,8 @@ class Assembler:
         self.finish_reason = ""
         self.done = False
         """Whether `[DONE]` was seen: what follows does not count."""
+        self._summed_up = False
+        """Whether the last chunk had nothing but what the reply cost."""
 
     @property
     def ended(self) -> bool:
@@ -163,7 +166,7 @@ class Assembler:
 
     def finish(self) -> tuple[list[Delta], Reply]:
         """(the last deltas, the reply). Raises ProviderIncomplete when the end is missing."""
-        if not self.ended:
+        if not (self.ended or self._summed_up):
             raise self._broken_off()
         for growing, take in zip(self._growing, (self._answer, self._thought), strict=True):
             take(growing.close())
@@ -184,8 +187,10 @@ class Assembler:
             raise failure_of({"error": chunk.error})
         if chunk.other is not None and is_error(chunk.other):
             raise failure_of(chunk.other)
+        self._summed_up = False
         if chunk.usage:
             self._used(chunk.usage)
+            self._summed_up = not chunk.choices and bool(self._streams)
         for choice in self._choices.ours(chunk):
             self._choice(choice)
 
@@ -212,11 +217,12 @@ class Assembler:
             self._reason(choice.finish_reason)
 
     def _reason(self, said: str) -> None:
-        reason = finish_reason_of(self._scrub.exact(tidy(said))[:40])
+        said = self._scrub.exact(tidy(said))[:60]
+        reason = finish_reason_of(said)
         if not reason or self.finish_reason == "length":
             return
         if reason == "error":
-            raise failure("the reply ended with an error")
+            raise failure(f"the reply ended with the reason {said!r}")
         self.finish_reason = reason
 
     def _part(self, part: Part) -> None:
@@ -312,7 +318,7 @@ class Assembler:
                 step=self._step,
                 block_id=call.block_id,
                 index=call.position,
-                name=self._scrub.exact(call.name),
+                name=self._scrub.exact(self._calls.name_of(call)),
                 offset=offset,
                 delta=piece,
             )
@@ -381,7 +387,8 @@ class Assembler:
         call = next(call for call in calls if call.block_id == block_id)
         why = {"length": CUT_OFF, "content_filter": FILTERED}.get(self.finish_reason, "")
         cut_off = why if call is calls[-1] else ""
-        return finished(call, text, cut_off=cut_off, scrub=self._scrub)
+        name = self._calls.name_of(call)
+        return finished(call, name, text, cut_off=cut_off, scrub=self._scrub)
 
     def _estimate(self) -> Usage:
         thought = len(self._streams[self._reasoning_id].text) if self._reasoning_id else 0

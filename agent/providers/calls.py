@@ -11,6 +11,7 @@ Only `arguments` is incremental. A repeated id, name or type is the same value a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -33,6 +34,9 @@ FILTERED = (
 )
 _NO_NAME = frozenset({"null", "None", "undefined"})
 """What some servers write where there is no name."""
+_MARKS = re.compile(r"^(?:functions|tools|default_api)[.:]|(?::\d+|<\|.*)$", re.DOTALL)
+"""Of models' own notations, which some servers leave around a tool's name: `functions.read_file:0`,
+`read_file<|channel|>commentary`."""
 
 
 class OpenCall:
@@ -98,6 +102,12 @@ class CallTable:
         call.append(new)
         return call, new
 
+    def name_of(self, call: OpenCall) -> str:
+        """What it is called; marks around the name of a tool that there is are taken off."""
+        name = call.name.strip()
+        bare = name if name in self._tools else _MARKS.sub("", name)
+        return bare if bare in self._tools else name
+
     def _candidate(self, entry: Call, name: str) -> OpenCall | None:
         at_index = None if entry.index is None else self._by_index.get(entry.index)
         if entry.id:
@@ -132,7 +142,7 @@ class CallTable:
         if new.lstrip()[:1] != "{" or not self._complete(call):
             return False
         try:
-            return bool(json.loads(new) == json.loads(call.text()))
+            return bool(_anything.decode(new.strip()) == _anything.decode(call.text().strip()))
         except (ValueError, RecursionError):
             return False
 
@@ -141,7 +151,7 @@ class CallTable:
             return False
         self._scans -= 1
         try:
-            return isinstance(json.loads(call.text()), dict)
+            return isinstance(_anything.decode(call.text().strip()), dict)
         except (ValueError, RecursionError):
             return False
 
@@ -165,7 +175,7 @@ def _differs_while_blank(call: OpenCall, entry: Call, name: str) -> bool:
     return name != call.name and (entry.type is not None or entry.index is None)
 
 
-def finished(call: OpenCall, text: str, *, cut_off: str, scrub: Scrubber) -> ToolCall:
+def finished(call: OpenCall, name: str, text: str, *, cut_off: str, scrub: Scrubber) -> ToolCall:
     """The call as a value; `text` is its argument text, scrubbed; `cut_off` says, if it broke off,
     why."""
     arguments, problem = (None, cut_off) if cut_off else _arguments_of(call, text)
@@ -174,7 +184,7 @@ def finished(call: OpenCall, text: str, *, cut_off: str, scrub: Scrubber) -> Too
         block_id=call.block_id,
         tool_call_id=scrub.exact(call.id),
         index=call.position,
-        name=scrub.exact(call.name.strip()),
+        name=scrub.exact(name),
         arguments=scrubbed(arguments, scrub),  # once more: `\u0073` is an `s` only now
         raw_arguments=_beginning(text) if arguments is None else "",
         problem=problem,
@@ -268,4 +278,7 @@ def _kind(value: Any) -> str:
     return {list: "an array", str: "a string", bool: "a truth value"}.get(type(value), "a number")
 
 
-_strict = json.JSONDecoder(parse_constant=_refuse, parse_float=_float, parse_int=_int)
+_anything = json.JSONDecoder(strict=False)
+"""Local models write a text's line ends and tabs as they are: within quotes that can mean nothing
+else, so it is no guess."""
+_strict = json.JSONDecoder(parse_constant=_refuse, parse_float=_float, parse_int=_int, strict=False)

@@ -17,6 +17,15 @@ _LENGTH = frozenset(
     )
 )
 _NO_REASON = frozenset({"", "null", "none"})
+_BROKEN = frozenset(
+    (
+        *("error", "server_error", "network_error", "insufficient_system_resource"),
+        *("abort", "aborted", "cancelled", "canceled", "timeout"),
+    )
+)
+"""The server stopped in the middle: what came until then is no answer."""
+_BAD_CALL = ("malformed_function_call", "unexpected_tool_call")
+"""What the model wrote as a call was none, whatever of it came; some write more around the word."""
 
 
 def finish_reason_of(said: str) -> str:
@@ -28,7 +37,8 @@ def finish_reason_of(said: str) -> str:
         return "length"
     if lower in FILTER:
         return "content_filter"
-    return "error" if lower == "error" else said
+    bad_call = any(word in lower for word in _BAD_CALL)
+    return "error" if bad_call or lower in _BROKEN else said
 
 
 class Choices:

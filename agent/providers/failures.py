@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from agent.errors import ProviderError, ProviderRefused, ProviderUnavailable
+from agent.providers.waiting import wait_in, wait_named
 from agent.text import clean, cut
 
 MAX_MESSAGE = 600
@@ -31,7 +32,7 @@ _OVERFLOW = re.compile(
     r"|reduce the length|(prompt|message size).{0,40}exceeds? (the )?(max|limit)"
     r"|(token|prompt|input).{0,60}exceed\w* .{0,30}(limit|maximum|max |allowed)"
     r"|exceed\w* .{0,30}(token limit|maximum .{0,30}(tokens|input))|more than max tokens"
-    r"|range of input length|must have less than \d+ tokens|max_new_tokens.{0,12}must be <="
+    r"|too many total text bytes|exceed\w* (the )?context|range of input length|must have less than \d+ tokens|max_new_tokens.{0,12}must be <="
     r"|上下文.{0,12}(长度|超|限)|(输入|提示).{0,12}(过长|超过|超出)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -47,7 +48,7 @@ _TOOLS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _BAD_CALL = re.compile(
-    r"tool_use_failed|failed_generation|malformed_function_call"
+    r"tool_use_failed|failed_generation|malformed_function_call|unexpected_tool_call"
     r"|(failed to|error|cannot) (parse|parsing).{0,20}(tool|function).?call",
     re.IGNORECASE,
 )
@@ -56,15 +57,13 @@ _FILTERED = re.compile(
     r"content.?(management.?)?(policy|filter)|responsibleai|data_inspection_failed|safety system",
     re.IGNORECASE,
 )
-_WAIT = re.compile(
-    r"(?:try again|retry|wait|reset\w*)\D{0,20}?(\d+(?:\.\d+)?) ?(ms|milliseconds|s|sec|seconds?|m|min|minutes?)\b",
-    re.IGNORECASE,
-)
-_LONGEST_WAIT = 3600.0
 _QUOTA = re.compile(
-    r"insufficient.?(quota|balance|credit|funds)|billing|exceeded your|out of credits|欠费|余额不足",
+    r"insufficient.?(quota|balance|credit|funds)|billing|exceeded your|out of credits"
+    r"|(credit|account) balance|欠费|余额不足",
     re.IGNORECASE,
 )
+_NO_MONEY = re.compile(r"(credit|account) balance|billing is not active|余额不足", re.IGNORECASE)
+"""What some say under a status that is about the request or the key."""
 _AUTH = re.compile(
     r"authenticat|unauthori[sz]ed|permission|forbidden|api.?key|access denied", re.IGNORECASE
 )
@@ -106,7 +105,7 @@ def failure(
     said: str, kind: str = "", *, status: int | None = None, retry_after: float | None = None
 ) -> ProviderError:
     """The typed error for what the server `said`; `kind` is its own type and code, if any."""
-    wait = retry_after if retry_after is not None else _wait(said)
+    wait = retry_after if retry_after is not None else wait_in(said)
     code = _code(f"{kind} {said}", kind, status, waits=wait is not None)
     retryable = code in {"provider_rate_limited", "provider_overloaded", "provider_bad_call"}
     number = f" ({status})" if status else ""
@@ -120,16 +119,6 @@ def failure(
     )
 
 
-def _wait(said: str) -> float | None:
-    """Seconds that a message without a header names."""
-    found = _WAIT.search(said)
-    if found is None:
-        return None
-    unit = found[2].lower()
-    seconds = float(found[1]) * (60 if unit in ("m", "min", "minute", "minutes") else 1)
-    return min(seconds / 1000 if unit.startswith(("ms", "mil")) else seconds, _LONGEST_WAIT)
-
-
 def failure_of(
     body: Any, status: int | None = None, retry_after: float | None = None
 ) -> ProviderError:
@@ -137,6 +126,9 @@ def failure_of(
     said, kind, number = _read(body)
     if status is None or status < 400:
         status = number
+    if retry_after is None:
+        waits = [wait for wait in (wait_named(body), wait_in(said)) if wait is not None]
+        retry_after = max(waits, default=None)
     return failure(tidy(said), kind, status=status, retry_after=retry_after)
 
 
@@ -239,13 +231,15 @@ def _code(words: str, kind: str, status: int | None, *, waits: bool) -> str:
         return _code_of_words(words, kind)
     if status == 402 or (status == 429 and _is_about_money(words, waits)):
         return "provider_quota"
+    if status in {400, 403} and _NO_MONEY.search(words):
+        return "provider_quota"
     if status == 400 and _BAD_KEY.search(words):
         return "provider_auth"
     if status < 500 and status != 429 and _FILTERED.search(words):
         return "provider_filtered"
     if status in {408, 409, 425, 429}:
         return "provider_rate_limited"
-    if status >= 500 and status not in {501, 505}:
+    if status in {498, 499} or (status >= 500 and status not in {501, 505}):
         return "provider_overloaded"
     if 300 <= status < 400:
         return "provider_redirect"

@@ -28,9 +28,9 @@ from agent.providers.transport import (
     FAILURES,
     credentials,
     endpoint,
-    retry_after,
     transport_failure,
 )
+from agent.providers.waiting import retry_after
 from agent.providers.wire import Bodies, request_body
 from agent.scrub import Scrubber
 from agent.waits import Limit, Waits

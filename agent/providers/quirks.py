@@ -75,7 +75,7 @@ _OTHER_NAME = {
 _NO_STREAM = re.compile(
     r"stream(ing)?\b.{0,60}(not|n't|un)\W?(be )?(support|allow|available|enabled|true)"
     r"|(not|n't) support.{0,30}stream(ing)?\b|unsupported.{0,30}stream(ing)?\b"
-    r"|stream\b.{0,20}must be (set to )?false",
+    r"|stream\b.{0,20}must be (set to )?false|must be verified to stream",
     re.IGNORECASE | re.DOTALL,
 )
 _REASONING = re.compile(
@@ -84,6 +84,8 @@ _REASONING = re.compile(
     r"|missing.{0,20}\b(reasoning_content|reasoning_details|reasoning)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_REASONING_FIELD = re.compile(r"\b(reasoning_content|reasoning_details)\b", re.IGNORECASE)
+"""Certainly a field, where `thinking` may be the mode that wants it."""
 _NULL = re.compile(
     r"content.{0,80}(\bnil\b|\bnull\b|\bnone\b|required|missing|valid string|a string)"
     r"|(\bnull\b|\bnone\b|missing).{0,40}content|NoneType",
@@ -99,6 +101,8 @@ _SYSTEM = re.compile(
     r"|(unsupported|invalid).{0,30}(role|system)",
     re.IGNORECASE | re.DOTALL,
 )
+_OTHER_ROLES = re.compile(r"only (?!.*system).{0,40}roles? (is|are) supported", re.IGNORECASE)
+"""Templates name the roles that they know."""
 _ALTERNATE = re.compile(
     r"roles?.{0,20}must alternate|alternat.{0,40}roles?|consecutive.{0,30}(role|user|message)"
     r"|unexpected role.{0,4}user.{0,20}after|multiple.{0,20}user.{0,20}row",
@@ -165,7 +169,9 @@ def _stream(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
 
 def _reasoning(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     named = _REASONING.search(said)
-    field = "" if named is None else (named[1] or named[3]).lower()
+    surely = _REASONING_FIELD.search(said)
+    found = surely[0] if named and surely else named and (named[1] or named[3])
+    field = (found or "").lower()
     if quirks.reasoning_field or not field or field in quirks.dropped:
         return None
     return quirks.evolve(reasoning_field=field)
@@ -239,7 +245,8 @@ def plain_schema(schema: Any, without: Sequence[str], seen: set[str] | None = No
 
 
 def _system(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
-    if quirks.system_role == "system" and _SYSTEM.search(said) and "system" in said.lower():
+    refused = _SYSTEM.search(said) and "system" in said.lower()
+    if quirks.system_role == "system" and (refused or _OTHER_ROLES.search(said)):
         return quirks.evolve(system_role="user")
     return None
 

@@ -1,13 +1,9 @@
-"""The network's failures and headers -> our words. Nothing of the HTTP library's own texts."""
+"""The network's failures -> our words. Nothing of the HTTP library's own texts."""
 
 from __future__ import annotations
 
-import math
 import socket
 from base64 import b64encode
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from ssl import SSLError
 from urllib.parse import urlsplit
@@ -73,31 +69,6 @@ def transport_failure(
             code="provider_incomplete",
         )
     return _unreachable(f"The model's server at {where} closed the connection without a reply.")
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks us to wait, given as a number or a date."""
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after", "").strip()
-    seconds = _number(value)
-    if seconds is not None or not value:
-        return seconds
-    try:
-        at = parsedate_to_datetime(value)
-    except (ValueError, IndexError, TypeError, OverflowError):
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.now(UTC)).total_seconds())
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return max(0.0, value) if math.isfinite(value) else None
 
 
 def _timeout(error: Exception, where: str, seconds: float, reading: bool) -> ProviderError:

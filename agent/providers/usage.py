@@ -9,6 +9,8 @@ from agent.messages import Usage
 CHARS_PER_TOKEN = 4
 _MOST = 10**9
 """Tokens of one call; more is nonsense, and would be charged for."""
+_LONGEST = 10
+"""Digits of a count that is a string."""
 
 
 def usage_of(value: dict[str, Any]) -> Usage | None:
@@ -17,14 +19,15 @@ def usage_of(value: dict[str, Any]) -> Usage | None:
     written = _sub(value, "completion_tokens_details", "output_tokens_details")
     entered = _first(value, "prompt_tokens", "input_tokens")
     left = _first(value, "completion_tokens", "output_tokens")
-    if not left:
-        left = max(0, _first(value, "total_tokens") - entered)
+    thought = _first(written, "reasoning_tokens") or _first(value, "reasoning_tokens")
+    beside = _first(value, "total_tokens") - entered - left
+    if not left or beside == thought:
+        left += max(0, beside)  # some count reasoning in the total only
     if not (entered or left):
         return None
     cached = _first(read, "cached_tokens") or _first(
         value, "prompt_cache_hit_tokens", "cached_tokens"
     )
-    thought = _first(written, "reasoning_tokens") or _first(value, "reasoning_tokens")
     return Usage(
         input_tokens=entered,
         output_tokens=left,
@@ -70,6 +73,8 @@ def _sub(value: dict[str, Any], *names: str) -> dict[str, Any]:
 def _first(value: dict[str, Any], *names: str) -> int:
     for name in names:
         count = value.get(name)
+        if isinstance(count, str) and count.isdecimal() and len(count) < _LONGEST:
+            count = int(count)
         if isinstance(count, int | float) and not isinstance(count, bool) and 0 < count < _MOST:
             return int(count)
     return 0

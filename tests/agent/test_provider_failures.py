@@ -74,6 +74,34 @@ from tests.support.faults.streams import read
             "provider_incomplete",
             "damaged",
         ),
+        (
+            "kin of earendil-works/pi#7441: usage in the middle is no end",
+            b'data: {"choices":[],"usage":{"prompt_tokens":10}}\n\n'
+            b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
+            "provider_incomplete",
+            "broke off",
+        ),
+        *(
+            (
+                f"sgl-project/sglang#4550 and others: {reason} is no end of an answer",
+                b'data: {"choices":[{"delta":{"content":"Let me"}}]}\n\n'
+                b'data: {"choices":[{"delta":{},"finish_reason":"%s"}]}\n\n' % reason.encode(),
+                "provider_overloaded",
+                reason,
+            )
+            for reason in ("network_error", "insufficient_system_resource", "abort", "TIMEOUT")
+        ),
+        *(
+            (
+                f"NousResearch/hermes-agent#83886: {reason}, whatever was made of it",
+                b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":'
+                b'{"name":"read_file","arguments":"{}"}}]},"finish_reason":"%s"}]}\n\n'
+                % reason.encode(),
+                "provider_bad_call",
+                reason,
+            )
+            for reason in ("MALFORMED_FUNCTION_CALL", "function_call_filter: UNEXPECTED_TOOL_CALL")
+        ),
     ],
 )
 @pytest.mark.parametrize("cuts", [1, 1_000_000])
@@ -108,6 +136,7 @@ OVERFLOWS = [
     "The decoder prompt (length 10034) is longer than the maximum model length of 8192.",
     "invalid params, context window exceeds limit (2013)",
     "tokens in request more than max tokens allowed",
+    "messages: text content blocks: too many total text bytes: 9100000 > 9000000",
     "输入长度超过模型上下文限制",
 ]
 
@@ -164,6 +193,8 @@ def test_a_full_context_is_recognised_in_any_words(words: str) -> None:
         (429, "You exceeded your current quota. Please retry in 12.5s.", "provider_rate_limited"),
         (429, "余额不足或无可用资源包,请充值。", "provider_quota"),
         (502, "the content filter service is down", "provider_overloaded"),
+        (400, "Your credit balance is too low to access the Anthropic API.", "provider_quota"),
+        (498, "Flex tier capacity exceeded", "provider_overloaded"),
     ],
 )
 def test_refusals_are_told_apart(status: int, words: str, code: str) -> None:
@@ -180,6 +211,8 @@ def test_refusals_are_told_apart(status: int, words: str, code: str) -> None:
         ("Please retry in 350ms", 0.35),
         ("wait 2 minutes", 120),
         ("retry after 99 min", 3600),
+        ("Please try again in 2m59.56s.", 179.56),
+        ("Quota exceeded, reset after 0h7m23s", 443),
         ("try again later, 5 of you", None),
         ("slow down", None),
     ],
@@ -188,6 +221,22 @@ def test_a_wait_that_only_the_words_name_is_kept(words: str, seconds: float | No
     error = failure_of({"error": {"message": words}}, 429)
     assert error.retry_after == seconds
     assert failure_of({"error": {"message": words}}, 429, 7.0).retry_after == 7.0
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        # diegosouzapw/OmniRoute#4738
+        ({"message": "busy", "details": [{"@type": "RetryInfo", "retryDelay": "41s"}]}, 41),
+        ({"message": "Please retry in 41.5s.", "details": [{"retryDelay": "41s"}]}, 41.5),
+        ({"message": "slow down", "retry_after": 7}, 7),
+        ({"message": "slow down", "retry_after_ms": 1500}, 1.5),
+        ({"message": "slow down", "retry_after": 1790000000}, None),
+        ({"message": "slow down", "retry_after": True, "code": 429}, None),
+    ],
+)
+def test_a_wait_that_a_field_names_is_kept(error: object, seconds: float | None) -> None:
+    assert failure_of({"error": error}, 429).retry_after == seconds
 
 
 def test_an_error_that_comes_as_a_stream_is_read() -> None:

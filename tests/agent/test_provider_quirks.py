@@ -193,6 +193,25 @@ def follows(body: Body, first: str, second: str) -> bool:
             {"reasoning_field": "reasoning_content"},
         ),
         (
+            "agentscope-ai/QwenPaw#433",
+            "thinking is enabled but reasoning_content is missing in assistant tool call message at "
+            "index 2",
+            lambda body: any("reasoning_content" not in each for each in callers(body)),
+            {"reasoning_field": "reasoning_content"},
+        ),
+        (
+            "charmbracelet/crush#1216",
+            "Your organization must be verified to stream this model. Please go to: https://x.y/z",
+            lambda body: body.get("stream"),
+            {"stream": False},
+        ),
+        (
+            "kin of vllm-project/vllm#41114",
+            "Only user, assistant and tool roles are supported!",
+            lambda body: body["messages"][0]["role"] == "system",
+            {"system_role": "user"},
+        ),
+        (
             "langchain-ai/langchain#21196",
             "Assistant message must have either content or tool_calls, but not both.",
             lambda body: any(each["content"] for each in callers(body)),

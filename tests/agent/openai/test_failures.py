@@ -53,6 +53,7 @@ async def test_failures_are_typed_and_say_what_happened(
     [
         ("2", 2, 2),
         ("0.5", 0.5, 0.5),
+        ("1m30s", 90, 90),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
         ("soon", None, None),
         ("-3", 0, 0),

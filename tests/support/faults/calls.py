@@ -239,4 +239,22 @@ CALLS = [
         ],
         calls=[READ],
     ),
+    Fault(
+        source="rhesis-ai/rhesis#2488: line ends and tabs in a text stand there as they are",
+        stream=calling(
+            entry('{"path":"a\n', "read_file", index=0, id="x"),
+            entry('\tb"}', index=0),
+            entry("{}", "list_files", index=0, id="y"),
+        ),
+        calls=[("read_file", {"path": "a\n\tb"}), ("list_files", {})],
+    ),
+    Fault(
+        source="MoonshotAI/Kimi-K2#19: the model's own way to write a name",
+        stream=calling(
+            entry(ARGUMENTS, "functions.read_file:0", index=0, id="functions.read_file:0"),
+            entry("{}", "list_files<|channel|>commentary", index=1, id="y"),
+            entry("{}", "functions.forget:0", index=2, id="z"),
+        ),
+        calls=[READ, ("list_files", {}), ("functions.forget:0", {})],
+    ),
 ]

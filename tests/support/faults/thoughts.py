@@ -230,4 +230,46 @@ THOUGHTS = [
         stream=saying("Keep [DONE] in ", "[DONE]", "this."),
         text="Keep [DONE] in [DONE]this.",
     ),
+    Fault(
+        source="vercel/ai#12425: reasoning is counted beside the answer, not in it",
+        stream=[
+            *saying("Yes"),
+            {
+                "choices": [],
+                "usage": {
+                    "prompt_tokens": 12,
+                    "completion_tokens": 1,
+                    "completion_tokens_details": {"reasoning_tokens": 386},
+                    "total_tokens": 399,
+                },
+            },
+        ],
+        text="Yes",
+        usage=(12, 387),
+    ),
+    Fault(
+        source="promptfoo/promptfoo#9507: it is a part of it where the sum says so",
+        stream=[
+            *saying("Yes"),
+            {
+                "choices": [],
+                "usage": {
+                    "prompt_tokens": "500",
+                    "completion_tokens": "500",
+                    "completion_tokens_details": {"reasoning_tokens": 200},
+                    "total_tokens": 1000,
+                },
+            },
+        ],
+        text="Yes",
+        usage=(500, 500),
+    ),
+    Fault(
+        source="earendil-works/pi#7441: usage is the only end",
+        stream=b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}\n\n'
+        b'data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}\n\n',
+        text="Hi",
+        usage=(10, 5),
+        finish="stop",
+    ),
 ]
