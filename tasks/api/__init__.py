@@ -21,6 +21,7 @@ from tasks.api import (
     files,
     health,
     models,
+    operations,
     rules,
     sessions,
     tasks,
@@ -44,6 +45,7 @@ api = Api(
     docs_decorator=ensure_csrf_cookie,
 )
 errors.install(api)
+api.add_decorator(operations.directly, "view")
 api.add_router("/tasks", tasks.router)
 api.add_router("/tasks", artifacts.of_task)
 api.add_router("/tasks", exports.of_task)
