@@ -252,7 +252,7 @@ def _checked(request: TaskRequest) -> TaskRequest:
         raise Invalid("invalid", message, {"when_busy": "unknown"})
     if request.mode:
         _check_mode(request.mode, wiring.mode_of(request.trigger, ""))
-    return replace(request, goal=goal)
+    return request if goal == request.goal else replace(request, goal=goal)
 
 
 def _goal(text: str, field: str) -> str:

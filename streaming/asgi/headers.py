@@ -1,10 +1,12 @@
-"""Header lines that are checked and written down once, for answers that all get the same."""
+"""Header lines: checked and written down once where all answers get the same, and sent as stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from django.http.response import HttpResponseBase, ResponseHeaders
+
+from streaming.asgi.wire import Message
 
 
 class Headers:
@@ -16,6 +18,16 @@ class Headers:
     def beneath(self, response: HttpResponseBase) -> None:
         """Give them to a response that does not have others by these names."""
         vars(response.headers)["_store"] = self._lines | _store(response.headers)
+
+
+def head_of(response: HttpResponseBase) -> Message:
+    """How an answer begins that sets no cookies. Django asks for each line by its name."""
+    lines = _store(response.headers).values()
+    return {
+        "type": "http.response.start",
+        "status": response.status_code,
+        "headers": [(name.encode("ascii"), value.encode("latin-1")) for name, value in lines],
+    }
 
 
 def _store(headers: ResponseHeaders) -> dict[str, tuple[str, str]]:

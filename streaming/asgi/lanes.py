@@ -22,11 +22,12 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries
-from django.http import FileResponse, HttpRequest
+from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.log import log_response
 
+from streaming.asgi.headers import head_of
 from streaming.asgi.streams import EventStream, Request, is_stream
 from streaming.asgi.wire import Message, Receive, Scope, Send
 from tasks.lane import Lane, freest, lent_lane
@@ -162,11 +163,18 @@ class LaneHandler(ASGIHandler):
         return response
 
     async def send_response(self, response: HttpResponseBase, send: Send) -> None:
-        """A stream is kept until the handler has ended."""
+        """A stream is kept until the handler has ended; a short answer is a head and a body."""
         if isinstance(response, EventStream) and isinstance(send, Request):
             send.keep(response)
+        elif isinstance(response, HttpResponse) and self._is_short(response):
+            await send(head_of(response))
+            body = {"type": "http.response.body", "body": response.content, "more_body": False}
+            await send(body)
         else:
             await super().send_response(response, send)
+
+    def _is_short(self, response: HttpResponse) -> bool:
+        return not response.cookies and len(response.content) <= self.chunk_size
 
     async def _stream(self, response: HttpResponseBase, receive: Receive, send: Send) -> None:
         """Send until the end, or until the client leaves."""

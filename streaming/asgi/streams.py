@@ -14,7 +14,7 @@ from contextlib import aclosing
 
 from django.http import StreamingHttpResponse
 
-from streaming.asgi.headers import Headers
+from streaming.asgi.headers import Headers, head_of
 from streaming.asgi.wire import Message, Receive, Scope, Send
 
 Chunks = AsyncGenerator[bytes, None]
@@ -88,12 +88,7 @@ class Request:
         await self._send(message)
 
     def keep(self, response: EventStream) -> None:
-        lines = [(name.encode(), value.encode("latin-1")) for name, value in response.items()]
-        self._head = {
-            "type": "http.response.start",
-            "status": response.status_code,
-            "headers": lines,
-        }
+        self._head = head_of(response)
         self._first, self._chunks = response.first, response.chunks
 
     async def forget(self) -> None:

@@ -35,14 +35,13 @@ def directly(run: Run) -> Run:
                 vars(request)["auth"] = await identify(request)
             asked = _asked(operation, request, path)
             result = await operation.view_func(request, **asked)
-            status, value = 200, result
-            if isinstance(result, Status):
-                status, value = result.status_code, result.value
-            if isinstance(value, returned.get(status, ())):
-                return api.create_response(request, value.model_dump(), status=status)
-            return operation._result_to_response(
-                request, result, api.create_temporal_response(request)
-            )
+            answer: Status[Any] = result if isinstance(result, Status) else Status(200, result)
+            kind = returned.get(answer.status_code)
+            if kind is not None and isinstance(answer.value, kind):
+                data = answer.value.model_dump()
+                return api.create_response(request, data, status=answer.status_code)
+            unmade = api.create_temporal_response(request)
+            return operation._result_to_response(request, result, unmade)
         except Exception as error:  # noqa: BLE001 - as ninja: each kind has its answer in `errors`
             return api.on_exception(request, error)
 
@@ -88,7 +87,7 @@ class HeaderModel(models.HeaderModel):
         return {name: text for name, text in found.items() if text is not None}
 
 
-class Header(models.Header):
+class Header(models.Header):  # type: ignore[misc]  # final for pydantic, but not for ninja
     """A parameter that comes in a header. ninja names it, as its source, after this class."""
 
     _model = HeaderModel

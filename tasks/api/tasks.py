@@ -61,13 +61,11 @@ async def create_task(
     With an `Idempotency-Key` the same body gets the same answer, another body 409.
     """
     wanted = await _request(who(request), payload)
-    body = payload.model_dump_json(exclude_unset=True)
-    keyed = replace(
-        wanted,
-        idempotency_key=clean(idempotency_key),
-        body_digest=hashlib.sha256(body.encode()).hexdigest(),
-    )
-    return Status(202, CreatedOut.of(await service.create(keyed)))
+    if idempotency_key:
+        body = payload.model_dump_json(exclude_unset=True)
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        wanted = replace(wanted, idempotency_key=clean(idempotency_key), body_digest=digest)
+    return Status(202, CreatedOut.of(await service.create(wanted)))
 
 
 async def _request(principal: Principal, payload: TaskIn) -> TaskRequest:

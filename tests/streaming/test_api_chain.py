@@ -15,7 +15,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from pytest_django import Settings
 
-from agent.events import TaskCompleted
+from agent.events import TaskCompleted, UserMessageAdded
 from streaming.asgi.body import BodyLimit
 from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
@@ -185,7 +185,17 @@ async def test_hsts_is_said_to_who_came_by_tls(door: Door, settings: Settings) -
     assert tls.headers["strict-transport-security"] == "max-age=60"
 
 
-LOOP_CALLS = {"create": 360, "read": 260, "stream": 300, "probe": 140}
+async def test_an_answer_keeps_its_cookies_and_its_length(door: Door, task: Task) -> None:
+    docs = await door.ask("GET", "/api/docs")
+    assert docs.headers["set-cookie"].startswith("csrftoken=")
+    text = "é" * 100_000
+    said = UserMessageAdded(message_id="m", text=text, by="alice")
+    await writer.run(partial(events.append, task.pk, [said]))
+    told = await door.ask("GET", f"/api/tasks/{task.pk}/events?after=1")
+    assert json.loads(told.body)["items"][0]["payload"]["text"] == text
+
+
+LOOP_CALLS = {"create": 250, "read": 190, "stream": 260, "probe": 115}
 """At most, of functions of Python on the event loop, asyncio's own left out: another loop has none."""
 
 
