@@ -21,6 +21,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from tasks.conf import Conf
 from tasks.counters import counters
 from tasks.garbage import calm
+from tests.support.clock import Clock
 from tests.support.spread import Spread, in_order
 from tests.support.template import template, template_on
 
@@ -123,6 +124,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread | None:
     return Spread(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent import beneath
 from agent.beneath import Opener, by_kernel, by_steps
+from agent.toolbox import Toolbox, ToolContext
+from agent.tools import builtin_tools
 from agent.workspace import Workspace
 from tests.support.jail import make_jail
 
@@ -30,3 +33,17 @@ def opener(request: pytest.FixtureRequest) -> Opener:
 def jail(opener: Opener, tmp_path: Path) -> Workspace:
     """The traps of a hostile workspace, opened in both ways."""
     return make_jail(tmp_path, opener)
+
+
+@pytest.fixture
+def context(root: Path) -> ToolContext:
+    """Of a run in the workspace that the test file furnishes."""
+    return ToolContext(workspace=Workspace(root))
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Toolbox]:
+    """The product's tools."""
+    box = Toolbox(builtin_tools())
+    yield box
+    box.close()

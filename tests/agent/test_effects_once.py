@@ -71,6 +71,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+async def killed_at_its_beginning(folder: Path, name: str) -> tuple[Bench, Counted]:
+    """A run whose one call was approved, journaled as started, and not run."""
+    counted = Counted()
+    call = ScriptedCall(name=name, arguments=SAMPLES[name])
+    bench = Bench(folder, [Turn(calls=(call,)), DONE], tools=counted.tools)
+    await bench.run()
+    bench.answer("approved")
+    await bench.run(stop_at=ToolCallStarted)
+    assert counted.runs == []
+    return bench, counted
+
+
 def test_every_tool_with_an_effect_has_a_sample() -> None:
     assert {tool.name for tool in effects()} == SAMPLES.keys()
 
@@ -81,13 +93,7 @@ def test_every_tool_with_an_effect_has_a_sample() -> None:
 async def test_killed_between_started_and_finished(
     folder: Path, name: str, happened: bool, answer: str
 ) -> None:
-    counted = Counted()
-    call = ScriptedCall(name=name, arguments=SAMPLES[name])
-    bench = Bench(folder, [Turn(calls=(call,)), DONE], tools=counted.tools)
-    await bench.run()
-    bench.answer("approved")
-    await bench.run(stop_at=ToolCallStarted)
-    assert counted.runs == [], "killed before it"
+    bench, counted = await killed_at_its_beginning(folder, name)
     if happened:
         tool = next(tool for tool in counted.tools if tool.name == name)
         outcome = tool.run(SAMPLES[name], ToolContext(workspace=Workspace(folder)))
@@ -121,12 +127,7 @@ async def test_killed_between_started_and_finished(
 async def test_where_nobody_may_be_asked_an_unknown_effect_is_told_and_not_repeated(
     folder: Path, name: str, mode: Mode
 ) -> None:
-    counted = Counted()
-    call = ScriptedCall(name=name, arguments=SAMPLES[name])
-    bench = Bench(folder, [Turn(calls=(call,)), DONE], tools=counted.tools)
-    await bench.run()
-    bench.answer("approved")
-    await bench.run(stop_at=ToolCallStarted)
+    bench, counted = await killed_at_its_beginning(folder, name)
     before = disk(folder)
 
     bench.mode = mode  # the server's became stricter meanwhile

@@ -14,26 +14,13 @@ from agent.bounds import MAX_FILE_BYTES, MAX_PROCESSES
 from agent.errors import ToolFailed
 from agent.mcp.backoff import MAX_KNOWN, MAX_SECONDS, Backoff
 from agent.mcp.results import Broken
+from tests.support.clock import Clock
 from tests.support.mcp import declared, desk, entry
 from tests.support.needs import needs_sandbox
 
 UNBOXED = pytest.param({"sandbox": False}, id="none")
 BOTH = [pytest.param({}, id="sandbox", marks=needs_sandbox), UNBOXED]
 MB = 1024 * 1024
-
-
-class Clock:
-    """Stands still unless it is moved."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from agent.providers.scripted import ScriptedCall, Turn
 from agent.shelf import Shelf
 from agent.text import unmark
 from agent.toolbox import Preview, Toolbox, ToolContext, ToolResult
-from agent.tools import builtin_tools
 from agent.undo import carry_out, plan, read
 from agent.workspace import Workspace
 from tests.support.engine import Bench
@@ -33,18 +32,6 @@ See = Callable[..., Awaitable[Preview]]
 def root(tmp_path: Path) -> Path:
     (tmp_path / "ws").mkdir()
     return tmp_path / "ws"
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Toolbox]:
-    box = Toolbox(builtin_tools())
-    yield box
-    box.close()
-
-
-@pytest.fixture
-def context(root: Path) -> ToolContext:
-    return ToolContext(workspace=Workspace(root))
 
 
 @pytest.fixture

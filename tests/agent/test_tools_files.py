@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from agent.tools import builtin_tools
 from agent.tools import search as search_module
 from agent.tools.files import PAGE
 from agent.tools.texts import MAX_TEXT_BYTES, decode
-from agent.workspace import Workspace
 
 DATA = Path(__file__).parent / "data"
 
@@ -32,18 +31,6 @@ def root(tmp_path: Path) -> Path:
     (root / "quotes/2026/b.csv").write_text("item,price\nBolt,4\n")
     (root / "out").symlink_to(tmp_path)
     return root
-
-
-@pytest.fixture
-def context(root: Path) -> ToolContext:
-    return ToolContext(workspace=Workspace(root))
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Toolbox]:
-    box = Toolbox(builtin_tools())
-    yield box
-    box.close()
 
 
 @pytest.fixture

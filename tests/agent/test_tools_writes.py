@@ -6,7 +6,7 @@ import codecs
 import hashlib
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from agent.errors import PathRefused, TargetChanged, ToolFailed
 from agent.toolbox import Preview, Toolbox, ToolContext, ToolResult
-from agent.tools import builtin_tools, writes, writing
+from agent.tools import writes, writing
 from agent.tools.texts import MAX_TEXT_BYTES
 from agent.workspace import MAX_WRITE_BYTES, Workspace
 
@@ -32,18 +32,6 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory/MEMORY.md").write_text("kept")
     return tmp_path
-
-
-@pytest.fixture
-def context(root: Path) -> ToolContext:
-    return ToolContext(workspace=Workspace(root))
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Toolbox]:
-    box = Toolbox(builtin_tools())
-    yield box
-    box.close()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from agent.context import HISTORY_BYTES, fit, size
 from agent.events import (
     AgentCompleted,
-    ApprovalRequired,
     ApprovalResolved,
     AssistantDelta,
     AssistantMessageAdded,
@@ -30,6 +29,7 @@ from agent.events import (
 from agent.messages import AssistantMessage, ToolMessage, Usage, UserMessage
 from agent.transcript import INTERRUPTED, Transcript
 from tests.support.counting import python_calls
+from tests.support.questions import question
 
 CREATED = TaskCreated(goal="Compare", session_id="s", trigger="api")
 
@@ -72,21 +72,7 @@ def resolved(call_id: str, status: str, kind: str = "call", **more: Any) -> Stor
 
 
 def required(call_id: str, kind: str = "call") -> StoredEvent:
-    return ApprovalRequired(
-        step=1,
-        kind=kind,
-        tool_call_id=call_id,
-        name="write_file",
-        arguments={},
-        capability="file:write",
-        risk="medium",
-        reason="",
-        rule="",
-        diff="",
-        options=[],
-        arguments_digest="",
-        target_digest="",
-    )
+    return question(tool_call_id=call_id, kind=kind)
 
 
 def test_a_goal_a_reply_and_an_answer_become_messages() -> None:

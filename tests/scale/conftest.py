@@ -13,6 +13,7 @@ from tests.support.e2e import Person
 from tests.support.e2e_model import Model
 from tests.support.provider_server import serving
 from tests.support.scaled import ScaledHouse, Services
+from tests.support.services import Redis
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +39,16 @@ def pytest_runtest_makereport(
         except psycopg.OperationalError as trouble:  # the test had stopped the database
             report.sections.append(("database", str(trouble)))
     return report
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Redis]:
+    """One that nothing else uses."""
+    if absent := services.missing():
+        pytest.skip(f"scale-out needs {absent}")
+    server = Redis()
+    yield server
+    server.remove()
 
 
 @pytest.fixture(scope="session")

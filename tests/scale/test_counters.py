@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from tasks.counters import Counters, InMemory, InRedis
-from tests.support import services
 from tests.support.scaled import ScaledHouse, guess
 from tests.support.services import Redis
 from tests.support.waiting import happened
 
 PREFIX = "pilothouse:https://pilothouse.example.org"
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    if absent := services.missing():
-        pytest.skip(f"scale-out needs {absent}")
-    server = Redis()
-    yield server
-    server.remove()
 
 
 @pytest.fixture(params=["memory", "redis"])

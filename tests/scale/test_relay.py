@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -17,20 +17,10 @@ from tasks.hub import Hub, Key, StoredFrame
 from tasks.relay import wire
 from tasks.relay.exchange import Exchange
 from tasks.relay.outbox import group
-from tests.support import services
 from tests.support.services import Redis
 from tests.support.waiting import happened
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Redis]:
-    if absent := services.missing():
-        pytest.skip(f"scale-out needs {absent}")
-    server = Redis()
-    yield server
-    server.remove()
 
 
 @dataclass

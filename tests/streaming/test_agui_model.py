@@ -15,6 +15,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from agent.events import (
     AgentCompleted,
@@ -48,6 +49,7 @@ from tasks.hub import hub
 from tasks.threads import ASKING, CALLS, opened
 from tests.streaming.world import Run, World, settle
 from tests.support.agui import Rules, Stream
+from tests.support.questions import question
 
 KINDS = ("text", "reasoning", "tool_call")
 CUT = ErrorInfo(code="cut", message="It broke off.", hint="Try again.")
@@ -148,23 +150,8 @@ class Play:
     def asked(self, call: str, replaces: str = "") -> ApprovalRequired:
         approval = f"approval {next(self.numbers)}"
         self.pending.append(approval)
-        fields: dict[str, Any] = {"replaces": replaces} if replaces else {}
-        return ApprovalRequired(
-            step=1,
-            kind="call",
-            tool_call_id=call,
-            name="read_file",
-            arguments={},
-            capability="file:write",
-            risk="low",
-            reason="",
-            rule="",
-            diff="+x",
-            options=[],
-            arguments_digest="",
-            target_digest="",
-            approval_id=approval,
-            **fields,
+        return question(
+            tool_call_id=call, diff="+x", approval_id=approval, replaces=replaces or UNSET
         )
 
     def resolved(self, approval: str, status: str, **more: Any) -> ApprovalResolved:

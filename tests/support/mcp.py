@@ -38,7 +38,8 @@ def entry(mode: str = "ok", *more: str, **fields: Any) -> dict[str, Any]:
         "args": ["-I", "-X", OURS, str(SERVERS / "bad_server.py"), mode, *more],
         "reads": [str(SERVERS), sys.base_prefix],
         "tools": TOOLS,
-        "seconds": 20,
+        "seconds": 60,
+        "start_seconds": 60,  # machines are busy
         **fields,
     }
 

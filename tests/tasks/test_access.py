@@ -40,11 +40,6 @@ pytestmark = pytest.mark.django_db
 CSRF = "c" * 32
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
-
-
 def with_token(token: str, **headers: str) -> HttpRequest:
     return RequestFactory().get(
         "/api/tasks", headers={"Authorization": f"Bearer {token}", **headers}

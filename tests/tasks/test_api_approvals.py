@@ -16,7 +16,6 @@ from asgiref.sync import sync_to_async
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
-from agent.events import ApprovalRequired
 from agent.toolbox import arguments_digest
 from tasks import approvals
 from tasks.models import Approval, Schedule, Task, TaskEvent, Webhook
@@ -29,6 +28,7 @@ from tests.support.people import (
     make_house,
     see,
 )
+from tests.support.questions import question
 from tests.support.rows import make_session, make_task
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the writer has a connection of its own
@@ -39,11 +39,6 @@ def house(tmp_path: Path) -> House:
     house = make_house(tmp_path / "desk")
     see(house.approval)
     return house
-
-
-@pytest.fixture
-def alice(house: House) -> Client:
-    return Client(headers=bearer(house.alice))
 
 
 def post(client: Client, path: str, body: Any) -> Any:
@@ -95,22 +90,7 @@ def test_what_one_reply_asks_stands_in_its_order_on_every_list(
     task = make_task(house.session, status="running", run=1)
     paths = [f"part-{number}.txt" for number in range(8)]
     questions = [
-        ApprovalRequired(
-            step=1,
-            kind="call",
-            tool_call_id=path,
-            name="write_file",
-            arguments={"path": path, "content": "x"},
-            capability="file:write",
-            risk="medium",
-            reason="",
-            rule="",
-            diff="",
-            options=[],
-            arguments_digest="",
-            target_digest="",
-        )
-        for path in paths
+        question(tool_call_id=path, arguments={"path": path, "content": "x"}) for path in paths
     ]
     writer.run_sync(partial(approvals.ask, task.id, 1, questions))
 

@@ -22,7 +22,7 @@ from tasks import webhooks
 from tasks.api import api
 from tasks.models import ApiToken, Approval, Artifact, PolicyRule, Session, Task, Webhook
 from tests.support.agui import run_input
-from tests.support.people import House, bearer, make_house
+from tests.support.people import House, bearer
 from tests.support.routes import url_conf
 from tests.support.rows import make_session, make_user, make_workspace
 
@@ -176,11 +176,6 @@ def test_every_id_in_a_body_or_query_has_a_sample() -> None:
 
 
 # ── trying ────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
 
 
 @pytest.fixture

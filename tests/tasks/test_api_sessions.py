@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,20 +10,10 @@ from django.test import Client
 from django.utils import timezone
 
 from tasks.models import ApiToken, Session, Task
-from tests.support.people import House, bearer, make_house
+from tests.support.people import House, bearer
 from tests.support.rows import make_session, make_user, make_workspace
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
-
-
-@pytest.fixture
-def alice(house: House) -> Client:
-    return Client(headers=bearer(house.alice))
 
 
 def send(client: Client, method: str, path: str, body: Any = None) -> Any:

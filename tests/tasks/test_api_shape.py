@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,20 +22,10 @@ from tasks.api import errors, health
 from tasks.errors import TooMany
 from tasks.models import Task
 from tasks.writer import writer
-from tests.support.people import House, bearer, make_house
+from tests.support.people import House, bearer
 from tests.support.rows import make_task
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
-
-
-@pytest.fixture
-def alice(house: House) -> Client:
-    return Client(headers=bearer(house.alice))
 
 
 def error_of(response: Any, status: int, code: str) -> dict[str, Any]:

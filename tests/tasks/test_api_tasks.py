@@ -25,11 +25,6 @@ def house(tmp_path: Path) -> House:
     return house
 
 
-@pytest.fixture
-def alice(house: House) -> Client:
-    return Client(headers=bearer(house.alice))
-
-
 def post(client: Client, path: str, body: Any = None, **headers: str) -> Any:
     return client.post(path, body or {}, content_type="application/json", headers=headers or None)
 

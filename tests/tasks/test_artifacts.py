@@ -16,14 +16,9 @@ from tasks import artifacts
 from tasks.downloads import BLOCK_BYTES, SMALL_BYTES, Download, Torn, file_name
 from tasks.errors import Conflict
 from tasks.models import Artifact
-from tests.support.people import House, bearer, make_house
+from tests.support.people import House, bearer
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
 
 
 def made(

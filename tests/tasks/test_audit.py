@@ -22,17 +22,13 @@ from tasks.admin.editing import AuditedAdmin
 from tasks.audit import Change
 from tasks.models import AuditEntry, AuditHead
 from tasks.signin import make_link
-from tasks.writer import writer
 from tests.support.people import bearer
 from tests.support.rows import make_session, make_user
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def stopped_writer():
-    yield
-    writer.stop()
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("stopped_writer"),
+]
 
 
 def note(count: int) -> None:

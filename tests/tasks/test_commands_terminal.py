@@ -7,7 +7,6 @@ from io import StringIO
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import pytest
 
 from agent.events import (
@@ -34,6 +33,7 @@ from tasks.management.feed import Feed
 from tasks.management.terminal import Screen, describe
 from tasks.models import Task
 from tasks.writer import writer
+from tests.support.questions import question
 from tests.support.rows import make_task
 
 
@@ -121,9 +121,7 @@ def test_nothing_from_outside_moves_the_cursor(text: str, seen: str) -> None:
 
 def test_no_event_carries_an_escape_to_the_terminal() -> None:
     evil = "\x1b[8mhidden"
-    card = msgspec.structs.replace(
-        question(diff=f"+{evil}"), name=evil, arguments={"path": evil}, risk=evil, reason=evil
-    )
+    card = question(diff=f"+{evil}", name=evil, arguments={"path": evil}, risk=evil, reason=evil)
     said = shown(
         card,
         message(evil),
@@ -141,24 +139,6 @@ def test_long_and_many_lined_arguments_are_shown_as_their_size() -> None:
 
 
 # ── questions ─────────────────────────────────────────────────────────────────────────────────
-
-
-def question(kind: str = "call", diff: str = "") -> ApprovalRequired:
-    return ApprovalRequired(
-        step=1,
-        kind=kind,
-        tool_call_id="c",
-        name="write_file",
-        arguments={"path": "a.txt"},
-        capability="file:write",
-        risk="medium",
-        reason="It has an effect.",
-        rule="default",
-        diff=diff,
-        options=[],
-        arguments_digest="",
-        target_digest="",
-    )
 
 
 def asked(typed: str, about: ApprovalRequired, *, wanted: bool = True) -> tuple[Reply | None, str]:
@@ -196,7 +176,7 @@ def test_only_a_whole_answer_counts(typed: str, reply: Reply | None) -> None:
     ("typed", "scope"), [("t\n", "task"), ("s\n", "session"), ("w\n", "always"), ("y\n", "once")]
 )
 def test_a_yes_may_count_for_more_where_the_card_says_for_what(typed: str, scope: str) -> None:
-    card = msgspec.structs.replace(question(), standing="write_file on a.txt")
+    card = question(standing="write_file on a.txt")
     reply, screen = asked(typed, card)
     assert reply == Reply(decision="approve", scope=scope)
     assert "write_file on a.txt" in screen
@@ -212,7 +192,7 @@ def test_a_yes_may_count_for_more_where_the_card_says_for_what(typed: str, scope
     ],
 )
 def test_an_unknown_effect_is_no_yes_or_no(typed: str, reply: Reply) -> None:
-    assert asked(typed, question("unknown_effect"))[0] == reply
+    assert asked(typed, question(kind="unknown_effect"))[0] == reply
 
 
 @pytest.mark.parametrize(
@@ -226,8 +206,8 @@ def test_an_unknown_effect_is_no_yes_or_no(typed: str, reply: Reply) -> None:
     ],
 )
 def test_a_question_is_answered_by_number_or_in_words(typed: str, reply: Reply | None) -> None:
-    about = msgspec.structs.replace(
-        question("question"),
+    about = question(
+        kind="question",
         arguments={"question": "Which \x1b[2Jone?", "options": ["the first", "the second"]},
     )
     assert asked(typed, about)[0] == reply

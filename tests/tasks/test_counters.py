@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tasks.counters import MAX_NAMES, InMemory
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def test_a_tally_is_forgotten_so_long_after_its_first(clock):

@@ -38,13 +38,10 @@ from tasks.writer import writer
 from tests.support.appender import start_appender
 from tests.support.rows import make_task
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def stopped_writer():
-    yield
-    writer.stop()
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("stopped_writer"),
+]
 
 
 @pytest.fixture

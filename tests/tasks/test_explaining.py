@@ -21,15 +21,10 @@ from agent.events import ToolCallRequested
 from tasks import events
 from tasks.models import AuditEntry, PolicyRule, Task
 from tasks.writer import writer
-from tests.support.people import House, make_house
+from tests.support.people import House
 from tests.support.rows import make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
 
 
 def requested(task: Task, path: str, decision: str = "ask", name: str = "write_file") -> None:

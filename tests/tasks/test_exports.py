@@ -34,16 +34,13 @@ from tasks.writer import writer
 from tests.support.people import bearer
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("stopped_writer"),
+]
 
 ODD = 'a "quoted" \\ text\n\u2028 ünd 𠮷 {"payload":{},"hash":"' + "0" * 64 + '"}'
 Files = dict[str, bytes]
-
-
-@pytest.fixture(autouse=True)
-def stopped_writer():
-    yield
-    writer.stop()
 
 
 @pytest.fixture

@@ -46,6 +46,8 @@ from tests.support.payloads import NAMES, PAYLOADS, SHORT
 from tests.support.people import make_approval
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
+pytestmark = pytest.mark.usefixtures("stopped_writer")
+
 committed = pytest.mark.django_db(transaction=True)
 
 ALL = clean("\n\n".join(PAYLOADS))
@@ -53,12 +55,6 @@ ADMIN = (
     *("task", "session", "workspace", "approval", "artifact", "schedule", "webhook", "apitoken"),
     *("modelprofile", "auditentry", "policyrule", "mcptool", "notice", "modelusage"),
 )
-
-
-@pytest.fixture(autouse=True)
-def stopped_writer():
-    yield
-    writer.stop()
 
 
 class Structure(HTMLParser):

@@ -13,7 +13,10 @@ from tasks.models import Task
 from tasks.writer import writer
 from tests.support.rows import make_session, make_task
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("stopped_writer"),
+]
 S = Task.Status
 
 ALLOWED = {
@@ -31,12 +34,6 @@ ALLOWED = {
     (S.WAITING_APPROVAL, S.BUDGET_EXCEEDED),
 }
 """As the design draws it; written out again so that a slip in the table shows."""
-
-
-@pytest.fixture(autouse=True)
-def stopped_writer():
-    yield
-    writer.stop()
 
 
 def moved(task: Task, **arguments: Any) -> bool:

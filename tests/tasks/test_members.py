@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +11,10 @@ from django.test import Client
 
 from tasks import access, audit, members
 from tasks.models import AuditEntry, Member, Session
-from tests.support.people import House, bearer, make_approval, make_house, principal
+from tests.support.people import House, bearer, make_approval, principal
 from tests.support.rows import make_session, make_task, make_user
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
 
 
 def call(user: User, method: str, path: str, body: Any = None) -> Any:

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from config.env import ROOT
 from tasks import words
 from tasks.conf import conf
 from tasks.told import told_in
-from tests.support.people import House, make_house
+from tests.support.people import House
 from tests.support.rows import make_session, make_user
 from tests.support.words import in_python, in_scripts, in_templates, said
 
@@ -38,11 +37,6 @@ POLICY = (
     "base-uri 'none'",
     "frame-ancestors 'none'",
 )
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
 
 
 def browser(user: User, **options: Any) -> Client:

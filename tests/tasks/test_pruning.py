@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -39,14 +38,11 @@ from tests.support.rows import make_session, make_task, make_user, make_workspac
 from tests.support.runs import House, make_house
 from tests.tasks.test_verify_log import append
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("stopped_writer"),
+]
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped_writer() -> Iterator[None]:
-    yield
-    writer.stop()
 
 
 def ended(session: Session | None = None, *, rests: int = 0, count: int = 4) -> Task:

@@ -14,18 +14,6 @@ from tests.support.people import bearer
 from tests.support.rows import make_user, make_workspace
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def count(memory: InMemory, who: str = "alice", per_minute: int = 6) -> int:
     """How many go through now."""
     for number in range(1000):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from agent.events import AssistantMessageAdded, TaskCompleted
 from tasks import events, standing
 from tasks.models import Approval, Session, Task
-from tests.support.people import House, bearer, make_approval, make_house
+from tests.support.people import House, bearer, make_approval
 from tests.support.rows import make_session, make_task, make_workspace
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return make_house(tmp_path / "desk")
-
-
-@pytest.fixture
-def alice(house: House) -> Client:
-    return Client(headers=bearer(house.alice))
 
 
 def states(*statuses: str, pending: bool = False) -> tuple[str, str | None]:

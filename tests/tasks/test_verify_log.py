@@ -22,13 +22,10 @@ from tasks.models import Session, Task, TaskEvent
 from tasks.writer import writer
 from tests.support.rows import make_session, make_task
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def stopped_writer():
-    yield
-    writer.stop()
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("stopped_writer"),
+]
 
 
 @pytest.fixture

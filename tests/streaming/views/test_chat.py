@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from functools import partial
-from uuid import UUID
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -14,7 +13,6 @@ from django.http.response import HttpResponseBase
 from django.test import RequestFactory
 
 from agent.events import (
-    ApprovalRequired,
     ErrorInfo,
     TaskFailed,
 )
@@ -23,6 +21,7 @@ from tasks import events
 from tasks.models import Approval, Task
 from tasks.writer import writer
 from tests.support.people import House, make_approval
+from tests.support.questions import question
 from tests.support.rows import make_task
 from tests.support.watching import HEARTBEAT, Open, finish, store, warning
 
@@ -56,29 +55,10 @@ async def test_a_session_stream_spans_tasks_and_says_where_each_stands(
 # ── the chat API ──────────────────────────────────────────────────────────────────────────────
 
 
-def question(approval_id: UUID) -> ApprovalRequired:
-    return ApprovalRequired(
-        step=1,
-        kind="call",
-        tool_call_id="call-1",
-        name="write_file",
-        arguments={"path": "a.txt"},
-        capability="file:write",
-        risk="medium",
-        reason="",
-        rule="",
-        diff="",
-        options=[],
-        arguments_digest="",
-        target_digest="",
-        approval_id=str(approval_id),
-    )
-
-
 def ask(task: Task) -> None:
     """Two questions in one transaction, as a run stops with them."""
     asked = [make_approval(task, tool_call_id=f"call-{number}") for number in (1, 2)]
-    events.append(task.pk, [question(approval.pk) for approval in asked])
+    events.append(task.pk, [question(approval_id=str(approval.pk)) for approval in asked])
 
 
 async def test_the_chat_stream_says_what_waits_and_what_is_done(
