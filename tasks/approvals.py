@@ -44,7 +44,8 @@ class Reply:
     comment: str = ""
     scope: str = "once"
     previewed: str = ""
-    """With edited arguments: the `target_digest` of the preview that they saw, if they saw one."""
+    """The `target_digest` of what they saw, if they say so: of the preview of edited arguments, else
+    of the card."""
 
     @property
     def digest(self) -> str:

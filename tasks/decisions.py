@@ -45,7 +45,7 @@ async def resolve(approval_id: UUID, user_id: int, reply: Reply, *, worker: str 
     if approval.status == Approval.Status.PENDING and approvals.lets_run(approval, reply):
         if reply.edited_arguments is not None:
             edited = await _edited(approval, reply.edited_arguments)
-            _check_previewed(reply, edited)
+        _check_previewed(reply, (edited or approval).target_digest)
         shown = await _shown(approval)
     asked_anew = shown is not None and shown.target_digest != approval.target_digest
     if approval.status == Approval.Status.PENDING and reply.scope != "once" and not asked_anew:
@@ -132,12 +132,11 @@ async def _edited(approval: Approval, arguments: dict[str, Any]) -> Evidence:
         raise Invalid("refused", str(refusal), {"edited_arguments": str(refusal)}) from refusal
 
 
-def _check_previewed(reply: Reply, edited: Evidence) -> None:
-    """The edited call may be about another file than the card's, which nobody else looks after."""
-    if reply.previewed and reply.previewed != edited.target_digest:
-        message = (
-            "What the edited call would change is not what you were shown any more. Look again."
-        )
+def _check_previewed(reply: Reply, target_digest: str) -> None:
+    """An edited call may be about another file than the card's, which nobody else looks after; of
+    the card's own call somebody may say what they saw, too."""
+    if reply.previewed and reply.previewed != target_digest:
+        message = "What the call would change is not what you were shown any more. Look again."
         raise Invalid("preview_changed", message, {"target_digest": message})
 
 

@@ -83,7 +83,10 @@ def write(workspace: Workspace, path: str, data: bytes, overwrite: str | None, b
     """
     guard = _guard(workspace)
     with _in_words(path):
-        target = guard.target(path)
+        try:
+            target = guard.target(path)
+        except NotADirectoryError:
+            raise refused("the path goes through a file") from None
         if overwrite is None and target.digest != ABSENT:
             raise _exists(target)
         if target.digest != (overwrite or ABSENT):

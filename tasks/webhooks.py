@@ -131,8 +131,10 @@ def proof_in(sent: Sent, secret: str) -> Proof | None:
     if signature:
         expected = signatures.standard(signatures.key_of(secret), message_id, moment, sent.body)
         good = any(signatures.same(each, expected) for each in signature.split())
-        # With a full stop in it the same signed text could be cut into other parts.
-        said = Proof(sender_id=message_id, moment=moment or "0")
+        # With a full stop in it the same signed text could be cut into other parts. Without a name
+        # a recorded request would make a task each time that it is sent again.
+        name = message_id or f"sha256:{hashlib.sha256(expected.encode()).hexdigest()}"
+        said = Proof(sender_id=name, moment=moment or "0")
         return said if good and "." not in message_id + moment else None
     hub = sent.headers.get("x-hub-signature-256", "")
     if not signatures.same(hub, signatures.hub(secret, sent.body)):

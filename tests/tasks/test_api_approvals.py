@@ -298,6 +298,14 @@ def test_what_changed_since_the_preview_of_an_edit_is_not_approved(
     assert done.json()["approval"]["status"] == "approved"
 
 
+def test_a_reply_may_say_which_target_it_saw(alice: Client, house: House) -> None:
+    refused = resolve(alice, house.approval, decision="approve", target_digest="0" * 64)
+    assert code(refused) == (400, "preview_changed")
+    seen = house.approval.target_digest
+    done = resolve(alice, house.approval, decision="approve", target_digest=seen)
+    assert done.json()["approval"]["status"] == "approved"
+
+
 @pytest.mark.parametrize(
     "edited",
     [

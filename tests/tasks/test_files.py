@@ -207,6 +207,9 @@ def test_what_is_not_a_file_is_not_opened(desk: Desk) -> None:
     assert error(desk.get("sub")) == (400, "is_folder")
     assert error(desk.get("fifo")) == (400, "refused")
     assert error(desk.folder(path="nothing")) == (404, "not_found")
+    (desk.root / "a.txt").write_bytes(b"1")
+    assert error(desk.get("a.txt/b.txt")) == (404, "not_found")
+    assert error(desk.put("a.txt/b.txt", b"1")) == (400, "refused")
 
 
 # ── changing ──────────────────────────────────────────────────────────────────────────────────

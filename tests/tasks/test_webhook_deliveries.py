@@ -33,6 +33,7 @@ committed = pytest.mark.django_db(transaction=True)
 def test_the_same_delivery_twice_is_the_same_task() -> None:
     webhook, secret = make_webhook()
     ways = [signed(secret), hub(secret), token(secret, **{"idempotency-key": "a"})]
+    ways.append(signed(secret, name=""))
     for headers in ways:
         first, again = (send(webhook, headers).json() for _ in range(2))
         assert first == again
