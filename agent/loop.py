@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from agent.asking import ModelDesk
 from agent.asking import Retries as Retries
@@ -74,6 +75,8 @@ class Loop:
         more_seconds = granted.get(("task", "seconds"), 0)
         deadline = self._began + self.limits.max_seconds + more_seconds
         limit = Limit(deadline, OutOfTime)  # of this task, and of all its waits
+        # No method of ours: the desks would hold the loop that holds them.
+        self._tell: Tell = partial(_told, self.tell, self.transcript)
         self._model_desk = ModelDesk(
             self.transcript,
             models=self.models,
@@ -97,11 +100,6 @@ class Loop:
         except OutOfTime:
             for last in self._out_of_time():
                 await self._tell(last)
-
-    async def _tell(self, event: AgentEvent) -> None:
-        """An event is part of the transcript once it was heard."""
-        await self.tell(event)
-        self.transcript.apply(event)
 
     def _out_of_time(self) -> Iterator[StoredEvent]:
         """Text that was under way is the last word of an end; before a question it is dropped,
@@ -170,6 +168,12 @@ class Loop:
         if self._may_ask(gauge):
             return question(gauge, self.transcript.spent.steps)
         return exceeded(gauge)
+
+
+async def _told(tell: Tell, transcript: Transcript, event: AgentEvent) -> None:
+    """An event is part of the transcript once it was heard."""
+    await tell(event)
+    transcript.apply(event)
 
 
 async def run(

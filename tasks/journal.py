@@ -23,6 +23,7 @@ from channels.db import database_sync_to_async
 from agent.entries import Place
 from agent.events import (
     ContextCompacted,
+    LiveEvent,
     ModelCallFinished,
     ModelCallStarted,
     StoredEvent,
@@ -39,6 +40,9 @@ WAIT_SECONDS = 0.1
 PAID = (ModelCallFinished, ContextCompacted)
 
 Command = Callable[[Sequence[StoredEvent]], None]
+Observer = Callable[[int, LiveEvent | None], None]
+"""Called on the event loop with the newest sequence that the run knows to be stored, and the live
+event that came after it; None says that something was stored. Must return at once."""
 T = TypeVar("T")
 
 
@@ -51,8 +55,8 @@ class Journal:
         run: int,
         head: Head,
         model: str,
-        stored: Callable[[], None],
         lost: Callable[[], None],
+        observe: Observer | None = None,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.transcript = Transcript()
@@ -61,11 +65,10 @@ class Journal:
         self._task = task
         self._run = run
         self._wait_seconds = wait_seconds
-        self._stored = stored
-        """Called whenever something was committed."""
         self._lost = lost
         """Called when another run owns the task. Who stored may hear it late: beside a flush, or a
         progress, a tool is running."""
+        self._observe = observe
         self._waiting: list[StoredEvent] = []
         self._charges: list[Charge] = []
         self._counters: dict[str, Any] = {}
@@ -112,7 +115,8 @@ class Journal:
                     self._lost()
                     raise
                 await self._catch_up(stored)
-                self._stored()
+                if self._observe is not None:
+                    self._observe(self.known, None)
 
     def _command(self) -> Callable[[], Appended]:
         counters = self._counters or endings.usage_fields(self.transcript.spent)

@@ -24,9 +24,10 @@ from tasks import approvals, keeping, starting, wiring, workspaces
 from tasks.commands import Accepted
 from tasks.conf import conf
 from tasks.hub import Key, hub
+from tasks.journal import Observer
 from tasks.logs import task_id as logged_task
 from tasks.models import Task
-from tasks.runs import Ending, Observer, Run, Stop
+from tasks.runs import Ending, Run, Stop
 from tasks.starting import Beginning, Begun, Start
 from tasks.watching import disown, look, renew
 from tasks.writer import WriterUnavailable, writer

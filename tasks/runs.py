@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -53,7 +54,7 @@ from agent.workspace import Workspace
 from tasks import approvals, dispatch, endings, relay, sessions, usage, wiring
 from tasks.endings import Behind, MadeFile, Terminal
 from tasks.events import FenceLost
-from tasks.journal import Journal
+from tasks.journal import Journal, Observer
 from tasks.models import Task
 from tasks.starting import Begun, canceller
 from tasks.writer import WriterUnavailable, writer
@@ -71,11 +72,6 @@ _BROKEN = ErrorInfo(
     message="The run stopped because of an error in Pilothouse itself.",
     hint="The server's log has the details. A retry continues from the last complete step.",
 )
-
-
-Observer = Callable[[int, LiveEvent | None], None]
-"""Called on the event loop with the newest sequence that the run knows to be stored, and the live
-event that came after it; None says that something was stored. Must return at once."""
 
 
 class Stop(Enum):
@@ -121,8 +117,8 @@ class Run:
             self.begun.run,
             self.begun.stored.head,
             self.begun.choice.name,
-            lambda: self._tell(None),
-            lambda: self.stop(Stop.LOST),
+            partial(_stop, self._stop, Stop.LOST),
+            self.observe,
         )
         self._limited = usage.limited()
         self._reply: list[StoredEvent] = []
@@ -135,8 +131,7 @@ class Run:
 
     def stop(self, why: Stop) -> None:
         """Ask for the end. The first reason counts."""
-        if not self._stop.done():
-            self._stop.set_result(why)
+        _stop(self._stop, why)
 
     async def wind_down(self, seconds: float) -> None:
         """For a shutdown: a running tool gets so long to finish, a model's stream nothing."""
@@ -181,6 +176,8 @@ class Run:
             await self._journal.settle()
             await writer.run(partial(endings.fail, self.task_id, _BROKEN, run=self.begun.run))
             return Ending.ENDED
+        with suppress(asyncio.CancelledError):
+            work.exception()  # taken, or it keeps its frames, of which some keep it
         match self._stop.result():
             case Stop.CANCEL:
                 return await self._cancelled()
@@ -277,7 +274,7 @@ class Run:
             return read_only(self._transcript.calls[event.tool_call_id].capability)
         return isinstance(event, ModelCallFinished) and not self._limited
 
-    def _tell(self, event: LiveEvent | None) -> None:
+    def _tell(self, event: LiveEvent) -> None:
         if self.observe is not None:
             self.observe(self._journal.known, event)
 
@@ -327,6 +324,12 @@ class Run:
             )
 
         await self._journal.end(command)
+
+
+def _stop(stopped: asyncio.Future[Stop], why: Stop) -> None:
+    """Without the run: its journal must not hold it, which it holds."""
+    if not stopped.done():
+        stopped.set_result(why)
 
 
 _HEARD: dict[type, Callable[[Run, Any], Awaitable[None]]] = {

@@ -304,21 +304,23 @@ class Assembler:
     # ── putting blocks together ───────────────────────────────────────────────────────────────
 
     def _open(self, kind: type[AssistantDelta | ReasoningDelta]) -> str:
-        block_id = self._new_block_id()
+        block_id, step = self._new_block_id(), self._step  # else it would hold us, who hold it
 
         def delta(offset: int, piece: str) -> Delta:
-            return kind(step=self._step, block_id=block_id, offset=offset, delta=piece)
+            return kind(step=step, block_id=block_id, offset=offset, delta=piece)
 
         self._streams[block_id] = Outgoing(delta, self._scrub)
         return block_id
 
     def _call_delta(self, call: OpenCall) -> Callable[[int, str], Delta]:
+        step, scrub, calls = self._step, self._scrub, self._calls
+
         def delta(offset: int, piece: str) -> Delta:
             return ToolCallDelta(
-                step=self._step,
+                step=step,
                 block_id=call.block_id,
                 index=call.position,
-                name=self._scrub.exact(self._calls.name_of(call)),
+                name=scrub.exact(calls.name_of(call)),
                 offset=offset,
                 delta=piece,
             )

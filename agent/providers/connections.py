@@ -151,6 +151,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._response is not None and not self._response.complete:
             self._trouble = self._trouble or exc or Broken()
+            self._response.end()
         self._wake()
         if not self.lost.done():
             self.lost.set_result(None)

@@ -36,22 +36,24 @@ class ResponseParser:
         """Bytes since the last piece."""
         # llhttp calls these; what it has for a body goes into the list without a function of ours.
         self.on_body = self.pieces.append
-        self._parser = HttpResponseParser(self)
-        self._parser.set_dangerous_leniencies(
-            lenient_headers=True, lenient_optional_cr_before_lf=True
-        )
+        parser = HttpResponseParser(self)
+        parser.set_dangerous_leniencies(lenient_headers=True, lenient_optional_cr_before_lf=True)
+        self._parser: HttpResponseParser | None = parser
+        """Until the response has ended: it holds us, too."""
 
     def feed(self, read: bytes) -> None:
         """Take what was read. Raises Broken."""
-        if self.complete:
+        if self._parser is None:
             self.reusable = False  # nobody asked for that
-        else:
-            self._parse(read)
+            return
+        self._parse(self._parser, read)
+        if self.complete:
+            self.end()
 
-    def _parse(self, read: bytes) -> None:
+    def _parse(self, parser: HttpResponseParser, read: bytes) -> None:
         known = len(self.pieces)
         try:
-            self._parser.feed_data(read)
+            parser.feed_data(read)
         except (HttpParserError, HttpParserUpgrade) as trouble:
             if not self.complete:
                 raise Broken from trouble
@@ -69,6 +71,11 @@ class ResponseParser:
         if not (self.complete or self._ends_with_connection()):
             raise Broken
         self.complete = True
+        self.end()
+
+    def end(self) -> None:
+        """Nothing more is read, whether or not this was all."""
+        self._parser = None
 
     def _ends_with_connection(self) -> bool:
         framed = self.headers.keys() & {"content-length", "transfer-encoding"}
@@ -85,6 +92,7 @@ class ResponseParser:
             self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
+        assert self._parser is not None
         status = self._parser.get_status_code()
         if status < 200:
             self.headers.clear()  # an interim one
@@ -95,5 +103,6 @@ class ResponseParser:
 
     def on_message_complete(self) -> None:
         if self.status:
+            assert self._parser is not None
             self.complete = True
             self.reusable = self._parser.should_keep_alive()

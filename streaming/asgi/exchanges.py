@@ -98,20 +98,25 @@ class _Exchange:
         # end() cancels whoever waits here, and that cancellation stops here.
         if self.ended:
             return {"type": "http.disconnect"}
-        task = self._waiting = asyncio.current_task()
-        assert task is not None
+        # Not by a name of this frame: a task that was cancelled keeps the frames where it stood.
+        self._waiting = asyncio.current_task()
         try:
             return await self._receive()
         except asyncio.CancelledError:
-            if self._cancelled_by_us_alone(task):
-                task.uncancel()
+            if self._cancelled_by_us_alone():
                 return {"type": "http.disconnect"}
             raise
         finally:
             self._waiting = None
 
-    def _cancelled_by_us_alone(self, task: asyncio.Task[object]) -> bool:
-        return self.ended and task.cancelling() == 1
+    def _cancelled_by_us_alone(self) -> bool:
+        """If so, it counts no more."""
+        task = asyncio.current_task()
+        assert task is not None
+        alone = self.ended and task.cancelling() == 1
+        if alone:
+            task.uncancel()
+        return alone
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

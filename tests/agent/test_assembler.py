@@ -29,6 +29,7 @@ from tests.support.chunks import (
     reply_to,
     text_of,
 )
+from tests.support.counting import circles
 
 
 def calls_of(*entries: dict[str, Any], finish: str = "tool_calls") -> list[tuple[str, str, Any]]:
@@ -72,6 +73,14 @@ def test_a_collected_stream_gives_the_right_reply(case):
         deltas, reply = assemble(reads)
         check_deltas(deltas, reply)
         compare(case, reply)
+
+
+def test_a_reply_leaves_nothing_to_the_collector():
+    said = {"reasoning_content": "Hm."}, {"content": "Yes."}, {"tool_calls": [call("{}", "read")]}
+    with circles() as found:
+        reply = reply_to(*(chunk(**each) for each in said), chunk("tool_calls"))
+    assert len(reply.blocks) == 3
+    assert not found
 
 
 @given(st.sampled_from(STREAMS), st.sets(st.integers(1, 1500), max_size=20))

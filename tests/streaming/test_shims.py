@@ -9,11 +9,14 @@ from collections.abc import AsyncGenerator
 import pytest
 from django.db import connections
 
+from streaming.asgi.body import BodyLimit
+from streaming.asgi.exchanges import OpenExchanges
 from streaming.asgi.lanes import LaneHandler
 from streaming.asgi.streams import EventStream, Request
 from streaming.asgi.wire import Message, Receive, Scope, Send
 from tests.support import probe
-from tests.support.peer import client
+from tests.support.counting import circles
+from tests.support.peer import Peer, client
 
 
 async def test_fifty_sync_views_with_async_inside_finish_on_four_threads(
@@ -127,3 +130,36 @@ async def test_who_leaves_with_the_last_chunk_disturbs_nobody_behind_the_stream(
     last.set_result(None)
     await task
     assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+@pytest.mark.parametrize("end", ["it ends", "the client leaves", "the server gives it up"])
+async def test_a_stream_leaves_nothing_to_the_collector(end: str) -> None:
+    over = asyncio.Event()
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield b"one"
+        await over.wait()
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(receive, send)
+        await request.take_body()
+        request.keep(EventStream(b"zero", chunks()))
+        await request.finish()
+
+    async def follow() -> None:
+        peer = Peer()
+        asked = peer.call(exchanges)
+        async with asyncio.timeout(10):
+            await peer.has_body.wait()
+            if end == "it ends":
+                over.set()
+            elif end == "the client leaves":
+                peer.inbox.put_nowait({"type": "http.disconnect"})
+            else:
+                asked.cancel()
+            await asyncio.wait({asked})
+
+    exchanges = OpenExchanges(BodyLimit(stream))
+    with circles() as found:
+        await follow()
+    assert not found

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -76,6 +77,27 @@ def python_calls() -> Iterator[list[str]]:
             gc.enable()
 
 
+@contextmanager
+def circles() -> Iterator[Counter[str]]:
+    """Of our own classes, what is left behind meanwhile in circles of references: nothing but the
+    collector finds it, and that comes late (`tasks.garbage`). Filled when the block has ended."""
+    found: Counter[str] = Counter()
+    collects = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield found
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        kinds = [type(each) for each in gc.garbage]
+        found.update(kind.__qualname__ for kind in kinds if _OURS.match(kind.__module__))
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        if collects:
+            gc.enable()
+
+
 @asynccontextmanager
 async def written() -> AsyncIterator[list[str]]:
     """The statements about our tables that the writer executes meanwhile."""
@@ -93,6 +115,7 @@ async def written() -> AsyncIterator[list[str]]:
         await writer.run(lambda: connection.execute_wrappers.remove(note))
 
 
+_OURS = re.compile(r"(agent|config|streaming|tasks)\b")
 _LARGE = "tasks_(?:task|taskevent|session|approval|artifact|modelusage|auditentry|scheduletick|webhookdelivery)"
 _EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN"}
 _SCAN = {

@@ -78,7 +78,7 @@ def _nothing() -> None:
 
 async def open_journal(task: Task, wait_seconds: float) -> Journal:
     head = Head(sequence=1, hash=task.last_hash, time=task.last_event_at)
-    made = Journal(task, 1, head, "m", _nothing, _nothing, wait_seconds)
+    made = Journal(task, 1, head, "m", _nothing, wait_seconds=wait_seconds)
     made.transcript = await sync_to_async(sessions.transcript_of)(task)
     return made
 

@@ -27,6 +27,7 @@ from agent.providers.connections import (
     Reply,
 )
 from agent.providers.http1 import Broken
+from tests.support.counting import circles
 
 ASK = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"
 HI = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nHi"
@@ -160,6 +161,19 @@ async def test_a_request_that_was_given_up_closes_its_connection(pool):
         asking.cancel()
         await server.until_closed(1)
         assert asking.cancelled()
+
+
+async def test_no_response_is_left_to_the_collector_whole_or_not(pool):
+    async with Server(says(HI), says(HI), says(CHUNKED + b"2\r\nHi\r\n")) as server:
+        await whole(await asked(pool, server))  # what is made once for an event loop
+        with circles() as found:
+            assert await whole(await asked(pool, server)) == b"Hi"
+            reply = await asked(pool, server)
+            assert await reply.read() == b"Hi"
+            reply.close()
+            del reply
+            await server.until_closed(1)
+    assert not found
 
 
 async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(pool):
