@@ -21,7 +21,7 @@ from django.http.response import HttpResponseBase
 
 from streaming.asgi.streams import EventStream
 from streaming.follow import PAGE_BYTES, follow, heard
-from streaming.large import once, shared
+from streaming.large import Kind, Read, once, shared
 from streaming.rendering import Html
 from streaming.source import Dress, Frame, Greeting, Source
 from streaming.sse import parse_cursor
@@ -195,23 +195,11 @@ def task_source(principal: Principal, task_id: UUID, greeting: Greeting) -> Sour
         read = partial(events.past, task_id, after, limit, PAGE_BYTES)
         return await once(("past", str(task_id), after), read)
 
-    async def greet() -> Greeting:
-        return greeting
+    async def newest(now: Principal) -> int:
+        return (await access.visible_task(now, task_id)).last_sequence
 
-    async def check() -> int | None:
-        now = await access.renewed(principal)
-        task = None if now is None else await _visible(access.visible_task, now, task_id)
-        return None if task is None else task.last_sequence
-
-    return Source(
-        kind="task",
-        id=str(task_id),
-        page=shared("task", str(task_id), page),
-        past=past,
-        greet=greet,
-        check=check,
-        heartbeat=conf().sse_heartbeat_seconds,
-    )
+    source = _source("task", task_id, principal, greeting, page, newest)
+    return replace(source, past=past)
 
 
 def _greet_session(session: Session) -> Greeting:
@@ -228,31 +216,40 @@ def _session_source(principal: Principal, session_id: UUID, greeting: Greeting) 
     def page(after: int, limit: int) -> list[Frame]:
         return [events.frame(row) for row in events.page_session(session_id, after, limit)]
 
+    async def newest(now: Principal) -> int:
+        return (await access.visible_session(now, session_id)).last_position
+
+    return _source("session", session_id, principal, greeting, page, newest)
+
+
+def _source(
+    kind: Kind,
+    row_id: UUID,
+    principal: Principal,
+    greeting: Greeting,
+    page: Read,
+    newest: Callable[[Principal], Awaitable[int]],
+) -> Source:
+    """`newest` gives the log's newest number to whoever may still see it; raises NotFound."""
+
     async def greet() -> Greeting:
         return greeting
 
     async def check() -> int | None:
         now = await access.renewed(principal)
-        session = None if now is None else await _visible(access.visible_session, now, session_id)
-        return None if session is None else session.last_position
+        try:
+            return None if now is None else await newest(now)
+        except NotFound:
+            return None
 
     return Source(
-        kind="session",
-        id=str(session_id),
-        page=shared("session", str(session_id), page),
+        kind=kind,
+        id=str(row_id),
+        page=shared(kind, str(row_id), page),
         greet=greet,
         check=check,
         heartbeat=conf().sse_heartbeat_seconds,
     )
-
-
-async def _visible(
-    find: Callable[[Principal, object], Awaitable[Row]], principal: Principal, row_id: UUID
-) -> Row | None:
-    try:
-        return await find(principal, row_id)
-    except NotFound:
-        return None
 
 
 def _tasks_of(session_id: UUID) -> list[dict[str, Any]]:

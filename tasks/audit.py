@@ -30,7 +30,7 @@ from django.utils import timezone
 from agent.text import clean
 from tasks.canonical import canonical_json
 from tasks.conf import conf
-from tasks.models import AuditEntry, AuditHead
+from tasks.models import AuditEntry, AuditHead, Workspace
 from tasks.writer import writer
 
 FIRST_PREVIOUS_HASH = "0" * 64
@@ -56,6 +56,28 @@ class Change:
     after: Mapping[str, Any] = field(default_factory=dict)
     """Only what changed; a new object has no before, a deleted one no after."""
     note: str = ""
+
+
+def of_workspace(
+    workspace: Workspace,
+    action: str,
+    by: str,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    note: str = "",
+) -> Change:
+    """A change of a workspace, its people or its files."""
+    return Change(
+        action=action,
+        by=by,
+        object_type="workspace",
+        object_id=str(workspace.pk),
+        name=workspace.name,
+        before=before or {},
+        after=after or {},
+        note=note,
+    )
 
 
 def note(change: Change) -> None:

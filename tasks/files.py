@@ -201,31 +201,11 @@ def _in_words(path: str) -> Iterator[None]:
 def _noted(
     workspace: Workspace, action: str, by: str, before: dict[str, Any], after: dict[str, Any]
 ) -> Iterator[None]:
-    _note(workspace, action, by, before, after, "")
+    audit.note(audit.of_workspace(workspace, action, by, before=before, after=after))
     try:
         with _in_words(""):
             yield
     except ServiceError as refusal:
-        _note(workspace, "file.unchanged", by, {}, {}, f"{action} failed: {refusal.message}")
+        failed = f"{action} failed: {refusal.message}"
+        audit.note(audit.of_workspace(workspace, "file.unchanged", by, note=failed))
         raise
-
-
-def _note(
-    workspace: Workspace,
-    action: str,
-    by: str,
-    before: dict[str, Any],
-    after: dict[str, Any],
-    note: str,
-) -> None:
-    change = audit.Change(
-        action=action,
-        by=by,
-        object_type="workspace",
-        object_id=str(workspace.pk),
-        name=workspace.name,
-        before=before,
-        after=after,
-        note=note,
-    )
-    audit.note(change)

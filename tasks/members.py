@@ -6,7 +6,6 @@ no longer work in its workspace: it passes to the workspace's owner.
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -36,9 +35,15 @@ def set_role(workspace: Workspace, username: str, role: str, by: str) -> Member:
         member, _ = Member.objects.update_or_create(
             workspace=workspace, user=user, defaults={"role": role}
         )
-        verb = "member_changed" if before else "member_added"
-        old = {"user": user.pk, "role": before.role} if before else {}
-        _note(workspace, verb, by, old, {"user": user.pk, "role": role}, username)
+        change = audit.of_workspace(
+            workspace,
+            f"workspace.member_{'changed' if before else 'added'}",
+            by,
+            before={"user": user.pk, "role": before.role} if before else {},
+            after={"user": user.pk, "role": role},
+            note=username,
+        )
+        audit.record(change)
         reclaim(workspace, by)
     return member
 
@@ -51,7 +56,10 @@ def remove(workspace: Workspace, username: str, by: str) -> None:
             raise NotFound("member")
         member.delete()
         before = {"user": member.user_id, "role": member.role}
-        _note(workspace, "member_removed", by, before, {}, username)
+        change = audit.of_workspace(
+            workspace, "workspace.member_removed", by, before=before, note=username
+        )
+        audit.record(change)
         reclaim(workspace, by)
 
 
@@ -112,27 +120,6 @@ def _own(session: Session, user: User) -> None:
     Session.objects.filter(pk=session.pk).update(owner=user)
     tasks.update(owner=user)
     Approval.objects.filter(task__session=session).update(owner=user)
-
-
-def _note(
-    workspace: Workspace,
-    verb: str,
-    by: str,
-    before: dict[str, Any],
-    after: dict[str, Any],
-    username: str,
-) -> None:
-    change = audit.Change(
-        action=f"workspace.{verb}",
-        by=by,
-        object_type="workspace",
-        object_id=str(workspace.pk),
-        name=workspace.name,
-        before=before,
-        after=after,
-        note=username,
-    )
-    audit.record(change)
 
 
 def _person(username: str) -> User:

@@ -149,12 +149,10 @@ def allow(workspace: Workspace, names: Sequence[str], *, by: str) -> Workspace:
         row.mcp_servers = wanted
         row.save(update_fields=["mcp_servers"])
         audit.record(
-            audit.Change(
-                action="workspace.changed",
-                by=by,
-                object_type="workspace",
-                object_id=str(row.pk),
-                name=row.name,
+            audit.of_workspace(
+                row,
+                "workspace.changed",
+                by,
                 before={"mcp_servers": before},
                 after={"mcp_servers": wanted},
             )

@@ -43,15 +43,9 @@ def register(
     with transaction.atomic():
         real = checked_root(owner, name, root, anywhere=anywhere)
         workspace = Workspace.objects.create(owner_id=owner.pk, name=name, root=str(real))
+        made = {"owner": owner.pk, "root": str(real)}
         audit.record(
-            audit.Change(
-                action="workspace.made",
-                by=owner.get_username(),
-                object_type="workspace",
-                object_id=str(workspace.pk),
-                name=name,
-                after={"owner": owner.pk, "root": str(real)},
-            )
+            audit.of_workspace(workspace, "workspace.made", owner.get_username(), after=made)
         )
         return workspace
 

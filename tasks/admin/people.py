@@ -115,33 +115,27 @@ class WorkspaceAdmin(AuditedAdmin):
         return int(vars(workspace)["number_of_members"])
 
 
+_TOKEN_COLUMNS = (
+    "shown",
+    "user",
+    "state",
+    "what_for",
+    "created_at",
+    "expires_at",
+    "last_used_at",
+)
+
+
 @admin.register(ApiToken)
 class ApiTokenAdmin(EvidenceAdmin):
     """Made by their owners, over the API or by `create_token`; here they can be revoked."""
 
     change_form_template = "admin/tasks/apitoken/change_form.html"
-    list_display = [
-        "shown",
-        "user",
-        "state",
-        "what_for",
-        "created_at",
-        "expires_at",
-        "last_used_at",
-    ]
+    list_display = _TOKEN_COLUMNS
     list_filter = ["user", ("revoked_at", admin.EmptyFieldListFilter)]
     list_select_related = ["user"]
     search_fields = ["name", "prefix", "user__username"]
-    readonly_fields = [
-        "shown",
-        "user",
-        "state",
-        "what_for",
-        "created_at",
-        "expires_at",
-        "last_used_at",
-        "revoked_at",
-    ]
+    readonly_fields = [*_TOKEN_COLUMNS, "revoked_at"]
     fields = [*readonly_fields]
 
     def get_urls(self) -> list[URLPattern]:

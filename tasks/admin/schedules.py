@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
@@ -16,7 +16,7 @@ from tasks.admin import words
 from tasks.admin.base import badge
 from tasks.admin.editing import AuditedAdmin
 from tasks.admin.tasks import STATES
-from tasks.admin.unattended import UnattendedForm
+from tasks.admin.unattended import UnattendedForm, last_outcome, with_last_outcome
 from tasks.errors import Invalid, ServiceError
 from tasks.models import Schedule, ScheduleTick
 from tasks.writer import WriterUnavailable
@@ -62,12 +62,7 @@ class ScheduleAdmin(AuditedAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         last = ScheduleTick.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
         rows = super().get_queryset(request).select_related("owner", "workspace", "session")
-        annotated = rows.annotate(
-            last_outcome=Subquery(last.values("outcome")[:1]),
-            last_reason=Subquery(last.values("reason")[:1]),
-            last_status=Subquery(last.values("task__status")[:1]),
-        )
-        return cast("QuerySet[Any]", annotated)
+        return with_last_outcome(rows, last)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -129,12 +124,7 @@ class ScheduleAdmin(AuditedAdmin):
 
     @admin.display(description="last result")
     def last_result(self, schedule: Schedule) -> SafeString | str:
-        found = vars(schedule)
-        if found["last_outcome"] is None:
-            return "-"
-        if found["last_status"]:
-            return badge(*STATES[found["last_status"]])
-        return words.line(f"{found['last_outcome']}: {found['last_reason']}", 120)
+        return last_outcome(schedule)
 
 
 def _upcoming(schedule: Schedule) -> str:

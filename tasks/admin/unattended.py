@@ -1,13 +1,17 @@
-"""The form of what begins tasks while nobody is there: schedules and webhooks."""
+"""What schedules and webhooks have in common: their form, and what came of them last."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
-from django.db.models import Model
+from django.db.models import Model, QuerySet, Subquery
+from django.utils.safestring import SafeString
 
 from tasks import access
+from tasks.admin import words
+from tasks.admin.base import badge
+from tasks.admin.tasks import STATES
 from tasks.models import MODES
 
 if TYPE_CHECKING:
@@ -35,3 +39,26 @@ class UnattendedForm(UnattendedModelForm):
             if not usable.filter(pk=workspace.pk).exists():
                 self.add_error("workspace", f"{owner} may not work in this workspace.")
         return values
+
+
+# ── what came of them ─────────────────────────────────────────────────────────────────────────
+
+
+def with_last_outcome(rows: QuerySet[Any], outcomes: QuerySet[Any]) -> QuerySet[Any]:
+    """What came of the last due time or delivery; `outcomes` are a row's, newest first."""
+    annotated = rows.annotate(
+        last_outcome=Subquery(outcomes.values("outcome")[:1]),
+        last_reason=Subquery(outcomes.values("reason")[:1]),
+        last_status=Subquery(outcomes.values("task__status")[:1]),
+    )
+    return cast("QuerySet[Any]", annotated)
+
+
+def last_outcome(row: Model) -> SafeString | str:
+    """The state of the task that was made, or why there was none."""
+    found = vars(row)
+    if found["last_outcome"] is None:
+        return "-"
+    if found["last_status"]:
+        return badge(*STATES[found["last_status"]])
+    return words.line(f"{found['last_outcome']}: {found['last_reason']}", 120)

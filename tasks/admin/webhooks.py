@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -16,7 +16,7 @@ from tasks.admin import words
 from tasks.admin.base import badge, by
 from tasks.admin.editing import AuditedAdmin
 from tasks.admin.tasks import STATES
-from tasks.admin.unattended import UnattendedForm
+from tasks.admin.unattended import UnattendedForm, last_outcome, with_last_outcome
 from tasks.conf import conf
 from tasks.models import Webhook, WebhookDelivery
 
@@ -40,12 +40,7 @@ class WebhookAdmin(AuditedAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         last = WebhookDelivery.objects.filter(webhook=OuterRef("pk")).order_by("-created_at")
         rows = super().get_queryset(request).select_related("owner", "workspace")
-        annotated = rows.annotate(
-            last_outcome=Subquery(last.values("outcome")[:1]),
-            last_reason=Subquery(last.values("reason")[:1]),
-            last_status=Subquery(last.values("task__status")[:1]),
-        )
-        return cast("QuerySet[Any]", annotated)
+        return with_last_outcome(rows, last)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.renew_secret)
@@ -107,12 +102,7 @@ class WebhookAdmin(AuditedAdmin):
 
     @admin.display(description="last delivery")
     def last_delivery(self, webhook: Webhook) -> SafeString | str:
-        found = vars(webhook)
-        if found["last_outcome"] is None:
-            return "-"
-        if found["last_status"]:
-            return badge(*STATES[found["last_status"]])
-        return words.line(f"{found['last_outcome']}: {found['last_reason']}", 120)
+        return last_outcome(webhook)
 
 
 def _address(webhook: Webhook) -> str:
