@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -111,6 +112,11 @@ class House:
 
     async def types(self, task_id: UUID) -> list[str]:
         return [row.type for row in await self.log(task_id)]
+
+    async def requested(self, task_id: UUID) -> list[dict[str, Any]]:
+        """What the task's calls are, and what policy says of each."""
+        rows = await self.log(task_id)
+        return [json.loads(row.payload) for row in rows if row.type == "tool_call_requested"]
 
     async def check(self, task_id: UUID) -> None:
         """What holds for every task at every moment: numbers without gaps, a history that a

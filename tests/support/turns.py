@@ -19,5 +19,9 @@ def write(content: str = "new", path: str = "out.txt", id: str = "") -> Scripted
     return ScriptedCall(name="write_file", arguments={"path": path, "content": content}, id=id)
 
 
+def writes(path: str = "out.md", content: str = "one\n") -> Turn:
+    return calls(write(content, path))
+
+
 def calls(*wanted: ScriptedCall) -> Turn:
     return Turn(calls=wanted)

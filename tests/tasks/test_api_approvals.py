@@ -1,4 +1,4 @@
-"""Approvals and the chat API over HTTP: preview, decide once, confirm."""
+"""Approvals over HTTP: what waits, and that it is decided once."""
 
 from __future__ import annotations
 
@@ -16,41 +16,18 @@ from asgiref.sync import sync_to_async
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
-from agent.toolbox import arguments_digest
 from tasks import approvals
-from tasks.models import Approval, Schedule, Task, TaskEvent, Webhook
+from tasks.models import Approval, Schedule, TaskEvent, Webhook
 from tasks.writer import writer
-from tests.support.people import (
-    House,
-    bearer,
-    let_decide_everywhere,
-    make_approval,
-    make_house,
-    see,
-)
+from tests.support.api import code, post, resolve
+from tests.support.people import House, bearer, let_decide_everywhere, make_approval
 from tests.support.questions import question
 from tests.support.rows import make_session, make_task
 
-pytestmark = pytest.mark.django_db(transaction=True)  # the writer has a connection of its own
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = make_house(tmp_path / "desk")
-    see(house.approval)
-    return house
-
-
-def post(client: Client, path: str, body: Any) -> Any:
-    return client.post(path, body, content_type="application/json")
-
-
-def resolve(client: Client, approval: Approval, **reply: Any) -> Any:
-    return post(client, f"/api/approvals/{approval.id}/resolve", reply)
-
-
-def code(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["error"]["code"]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),  # the writer has a connection of its own
+    pytest.mark.usefixtures("seen"),
+]
 
 
 # ── the inbox ─────────────────────────────────────────────────────────────────────────────────
@@ -221,8 +198,7 @@ def test_changed_target_is_409_with_the_successor(alice: Client, house: House) -
 
 
 @pytest.mark.parametrize("users", [["alice"], ["alice", "dora"]])
-async def test_twenty_replies_at_once_have_one_winner(tmp_path: Path, users: list[str]) -> None:
-    house = await sync_to_async(prepared)(tmp_path)
+async def test_twenty_replies_at_once_have_one_winner(house: House, users: list[str]) -> None:
     tokens = [await sync_to_async(bearer)(getattr(house, name)) for name in users]
 
     def reply(number: int) -> Awaitable[Any]:
@@ -240,101 +216,6 @@ async def test_twenty_replies_at_once_have_one_winner(tmp_path: Path, users: lis
     assert set(counted) <= {202, 409}
     assert len(accepted) == 1
     assert await TaskEvent.objects.filter(type="approval_resolved").acount() == 1
-
-
-def prepared(tmp_path: Path) -> House:
-    house = make_house(tmp_path / "desk")
-    see(house.approval)
-    return house
-
-
-# ── edited arguments ──────────────────────────────────────────────────────────────────────────
-
-
-def test_preview_shows_what_an_edit_would_do_and_changes_nothing(
-    alice: Client, house: House
-) -> None:
-    edited = {"path": "a.txt", "content": "EDITED"}
-
-    response = post(
-        alice, f"/api/approvals/{house.approval.id}/preview", {"edited_arguments": edited}
-    )
-
-    assert response.status_code == 200
-    assert "+EDITED" in response.json()["diff"]
-    assert response.json()["arguments_digest"] == arguments_digest("write_file", edited)
-    assert Approval.objects.get().edited_arguments is None
-
-
-def test_edit_is_what_was_approved(alice: Client, house: House) -> None:
-    edited = {"path": "a.txt", "content": "EDITED"}
-
-    card = resolve(alice, house.approval, decision="approve", edited_arguments=edited).json()[
-        "approval"
-    ]
-
-    assert (card["arguments"]["content"], card["edited_arguments"]) == ("hello", edited)
-    assert "+EDITED" in card["diff"]
-
-
-def test_what_changed_since_the_preview_of_an_edit_is_not_approved(
-    alice: Client, house: House
-) -> None:
-    """The edit is about another file than the card: nothing else looks after that one."""
-    other = Path(house.workspace.root) / "other.txt"
-    edited = {"path": "other.txt", "content": "EDITED"}
-    look = f"/api/approvals/{house.approval.id}/preview"
-    reply = {"decision": "approve", "edited_arguments": edited}
-    seen = post(alice, look, {"edited_arguments": edited}).json()["target_digest"]
-    other.write_text("somebody's work")
-
-    refused = resolve(alice, house.approval, **reply, target_digest=seen)
-
-    assert code(refused) == (400, "preview_changed")
-    assert Approval.objects.get().status == "pending"
-    again = post(alice, look, {"edited_arguments": edited}).json()
-    assert "-somebody's work" in again["diff"]
-    done = resolve(alice, house.approval, **reply, target_digest=again["target_digest"])
-    assert done.json()["approval"]["status"] == "approved"
-
-
-def test_a_reply_may_say_which_target_it_saw(alice: Client, house: House) -> None:
-    refused = resolve(alice, house.approval, decision="approve", target_digest="0" * 64)
-    assert code(refused) == (400, "preview_changed")
-    seen = house.approval.target_digest
-    done = resolve(alice, house.approval, decision="approve", target_digest=seen)
-    assert done.json()["approval"]["status"] == "approved"
-
-
-@pytest.mark.parametrize(
-    "edited",
-    [
-        {"path": "../../evil", "content": "x"},
-        {"path": "/etc/passwd", "content": "x"},
-        {"path": "a.txt"},
-        {"path": "a.txt", "content": "x", "mode": "append"},
-        {"path": 7, "content": "x"},
-        {},
-    ],
-    ids=["outside", "absolute", "missing", "extra", "type", "nothing"],
-)
-def test_refused_edit_is_400_and_it_stays_pending(alice: Client, house: House, edited: Any) -> None:
-    refused = resolve(alice, house.approval, decision="approve", edited_arguments=edited)
-
-    assert refused.status_code == 400
-    assert set(refused.json()["error"]["details"]) == {"edited_arguments"}
-    previewed = post(
-        alice, f"/api/approvals/{house.approval.id}/preview", {"edited_arguments": edited}
-    )
-    assert previewed.content == refused.content
-    assert Approval.objects.get().status == "pending"
-
-
-def test_tool_of_a_call_cannot_be_changed(alice: Client, house: House) -> None:
-    refused = resolve(alice, house.approval, decision="approve", name="read_file", tool="read_file")
-
-    assert set(refused.json()["error"]["details"]) == {"name", "tool"}
-    assert Approval.objects.get().status == "pending"
 
 
 # ── several at once ───────────────────────────────────────────────────────────────────────────
@@ -370,87 +251,3 @@ def test_batch_with_a_foreign_id_decides_nothing(house: House) -> None:
 
     assert code(post(client, "/api/approvals/resolve", body)) == (404, "not_found")
     assert Approval.objects.get().status == "pending"
-
-
-# ── the chat API ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_chat_asks_once_at_a_time(alice: Client, house: House) -> None:
-    Task.objects.update(status=Task.Status.COMPLETED)
-    body = {"session_id": str(house.session.id), "text": "What is cheapest?"}
-
-    first = post(alice, "/api/chat", body)
-
-    assert first.status_code == 200
-    assert (first.json()["ok"], Task.objects.get(pk=first.json()["task_id"]).trigger) == (
-        True,
-        "chat",
-    )
-    assert code(post(alice, "/api/chat", body)) == (409, "session_busy")
-
-
-def confirm(client: Client, house: House, *results: dict[str, Any]) -> Any:
-    return post(client, "/api/confirm", {"session_id": str(house.session.id), "results": results})
-
-
-def test_confirm_decides_by_call(alice: Client, house: House) -> None:
-    make_approval(house.task, tool_call_id="call-2")
-    edited = {"path": "a.txt", "content": "EDITED"}
-
-    response = confirm(
-        alice,
-        house,
-        {"tool_call_id": "call-1", "approved": True, "arguments": edited},
-        {"tool_call_id": "call-2", "approved": False},
-    )
-
-    assert response.json() == {
-        "ok": True,
-        "results": [
-            {"tool_call_id": "call-1", "ok": True, "error": None},
-            {"tool_call_id": "call-2", "ok": True, "error": None},
-        ],
-    }
-    first, second = Approval.objects.order_by("tool_call_id")
-    assert (first.status, first.edited_arguments, second.status) == ("approved", edited, "rejected")
-
-
-def test_confirm_answers_a_question(alice: Client, house: House) -> None:
-    Approval.objects.filter(pk=house.approval.pk).update(kind="question", tool="ask_user")
-    given = {"tool_call_id": "call-1", "approved": True}
-    assert confirm(alice, house, given).status_code == 400
-    assert confirm(alice, house, {**given, "answer": "2025"}).json()["ok"]
-    house.approval.refresh_from_db()
-    assert (house.approval.status, house.approval.answer) == ("approved", "2025")
-
-
-def test_confirm_twice_is_harmless_and_a_change_of_mind_409(alice: Client, house: House) -> None:
-    confirm(alice, house, {"tool_call_id": "call-1", "approved": True})
-
-    assert confirm(alice, house, {"tool_call_id": "call-1", "approved": True}).status_code == 200
-    refused = confirm(alice, house, {"tool_call_id": "call-1", "approved": False})
-    assert code(refused) == (409, "already_resolved")
-
-
-def test_confirm_says_which_answer_does_not_count(alice: Client, house: House) -> None:
-    make_approval(house.task, tool_call_id="call-2", status="expired")
-
-    body = confirm(
-        alice,
-        house,
-        {"tool_call_id": "call-1", "approved": False},
-        {"tool_call_id": "call-2", "approved": True},
-    ).json()
-
-    assert (body["ok"], body["results"][1]["error"]["code"]) == (False, "expired")
-
-
-@pytest.mark.parametrize("name", ["alice", "bob"])
-def test_call_that_does_not_wait_or_is_not_theirs_to_decide_is_404(house: House, name: str) -> None:
-    client = Client(headers=bearer(getattr(house, name)))
-    call = "call-9" if name == "alice" else "call-1"
-
-    assert code(confirm(client, house, {"tool_call_id": call, "approved": True})) == (
-        404,
-        "not_found",
-    )

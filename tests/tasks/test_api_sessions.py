@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tasks.models import ApiToken, Session, Task
+from tests.support.api import code
 from tests.support.people import House, bearer
 from tests.support.rows import make_session, make_user, make_workspace
 
@@ -18,10 +19,6 @@ pytestmark = pytest.mark.django_db
 
 def send(client: Client, method: str, path: str, body: Any = None) -> Any:
     return getattr(client, method)(path, body or {}, content_type="application/json")
-
-
-def code(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["error"]["code"]
 
 
 # ── sessions ──────────────────────────────────────────────────────────────────────────────────

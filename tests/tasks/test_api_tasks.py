@@ -12,6 +12,7 @@ from django.test import Client
 
 from tasks.conf import conf
 from tasks.models import Session, Task
+from tests.support.api import code, post
 from tests.support.people import House, bearer, make_house
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
@@ -23,14 +24,6 @@ def house(tmp_path: Path) -> House:
     house = make_house(tmp_path / "desk")
     Task.objects.update(status=Task.Status.COMPLETED)
     return house
-
-
-def post(client: Client, path: str, body: Any = None, **headers: str) -> Any:
-    return client.post(path, body or {}, content_type="application/json", headers=headers or None)
-
-
-def code(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["error"]["code"]
 
 
 def test_created_task_waits_and_says_where_to_follow_it(alice: Client, house: House) -> None:

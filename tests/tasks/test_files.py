@@ -20,6 +20,7 @@ from agent.workspace import MAX_WRITE_BYTES, Entry
 from tasks import audit
 from tasks.api.schemas import FileItem
 from tasks.models import Approval, AuditEntry
+from tests.support.api import code
 from tests.support.jail import make_jail
 from tests.support.payloads import PAYLOADS
 from tests.support.people import House, bearer, make_house, see
@@ -74,10 +75,6 @@ def body(response: Any) -> bytes:
         return b"".join([block async for block in response.streaming_content])
 
     return async_to_sync(streamed)() if response.streaming else response.content
-
-
-def error(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["error"]["code"]
 
 
 def sha256(data: bytes) -> str:
@@ -161,7 +158,7 @@ def test_a_time_that_no_calendar_has_is_not_shown() -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "!!", "WzEsMl0", "W3RydWUsIv8iXQ", "é"])
 def test_a_cursor_of_ones_own_making_is_refused(desk: Desk, cursor: str) -> None:
-    assert error(desk.folder(cursor=cursor)) == (400, "invalid")
+    assert code(desk.folder(cursor=cursor)) == (400, "invalid")
 
 
 @pytest.mark.parametrize("size", [0, 5, 3 * 1024 * 1024])
@@ -191,25 +188,25 @@ def test_a_file_that_grows_while_it_is_opened_is_not_sent(
         hashlib, "file_digest", somebody_appends_first
     )  # the moment that a race needs
     (desk.root / "a.log").write_bytes(b"line")
-    assert error(desk.get("a.log")) == (409, "changed")
+    assert code(desk.get("a.log")) == (409, "changed")
 
 
 def test_what_is_too_large_to_be_sent_is_said(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.files.MAX_DOWNLOAD_BYTES", 3)  # instead of a gigabyte
     (desk.root / "a.txt").write_bytes(b"1234")
-    assert error(desk.get("a.txt")) == (413, "too_large")
+    assert code(desk.get("a.txt")) == (413, "too_large")
 
 
 def test_what_is_not_a_file_is_not_opened(desk: Desk) -> None:
     (desk.root / "sub").mkdir()
     os.mkfifo(desk.root / "fifo")
-    assert error(desk.get("nothing.txt")) == (404, "not_found")
-    assert error(desk.get("sub")) == (400, "is_folder")
-    assert error(desk.get("fifo")) == (400, "refused")
-    assert error(desk.folder(path="nothing")) == (404, "not_found")
+    assert code(desk.get("nothing.txt")) == (404, "not_found")
+    assert code(desk.get("sub")) == (400, "is_folder")
+    assert code(desk.get("fifo")) == (400, "refused")
+    assert code(desk.folder(path="nothing")) == (404, "not_found")
     (desk.root / "a.txt").write_bytes(b"1")
-    assert error(desk.get("a.txt/b.txt")) == (404, "not_found")
-    assert error(desk.put("a.txt/b.txt", b"1")) == (400, "refused")
+    assert code(desk.get("a.txt/b.txt")) == (404, "not_found")
+    assert code(desk.put("a.txt/b.txt", b"1")) == (400, "refused")
 
 
 # ── changing ──────────────────────────────────────────────────────────────────────────────────
@@ -234,11 +231,11 @@ def test_an_upload_makes_the_file_and_its_folders(house: House, desk: Desk) -> N
 def test_what_is_there_is_replaced_only_as_it_was_seen(desk: Desk) -> None:
     (desk.root / "a.txt").write_bytes(b"old")
     there = desk.put("a.txt", b"new")
-    assert error(there) == (409, "exists")
+    assert code(there) == (409, "exists")
     assert there.json()["error"]["details"] == {"sha256": sha256(b"old"), "size": 3}
-    assert error(desk.put("a.txt", b"new", overwrite=sha256(b"other"))) == (409, "changed")
-    assert error(desk.put("b.txt", b"new", overwrite=sha256(b"old"))) == (409, "changed")
-    assert error(desk.put("a.txt", b"new", overwrite="yes")) == (400, "invalid")
+    assert code(desk.put("a.txt", b"new", overwrite=sha256(b"other"))) == (409, "changed")
+    assert code(desk.put("b.txt", b"new", overwrite=sha256(b"old"))) == (409, "changed")
+    assert code(desk.put("a.txt", b"new", overwrite="yes")) == (400, "invalid")
     assert (desk.root / "a.txt").read_bytes() == b"old"
     assert said() == []
 
@@ -268,7 +265,7 @@ def test_of_many_uploads_of_one_new_name_one_is_there_and_the_others_hear_it(
     (made,) = [place for place, each in enumerate(responses) if each.status_code == 201]
     assert (desk.root / "new/a.txt").read_bytes() == sent[made]
     others = [each for place, each in enumerate(responses) if place != made]
-    assert {error(each) for each in others} == {(409, "exists")}
+    assert {code(each) for each in others} == {(409, "exists")}
     there = {"sha256": sha256(sent[made]), "size": 100}
     assert all(each.json()["error"]["details"] == there for each in others)
     assert audit.verify().problem == ""
@@ -276,8 +273,8 @@ def test_of_many_uploads_of_one_new_name_one_is_there_and_the_others_hear_it(
 
 def test_a_file_is_deleted_only_as_it_was_seen(desk: Desk) -> None:
     (desk.root / "a.txt").write_bytes(b"old")
-    assert error(desk.delete("a.txt", sha256(b"other"))) == (409, "changed")
-    assert error(desk.delete("b.txt", sha256(b"old"))) == (404, "not_found")
+    assert code(desk.delete("a.txt", sha256(b"other"))) == (409, "changed")
+    assert code(desk.delete("b.txt", sha256(b"old"))) == (404, "not_found")
     assert desk.delete("a.txt", sha256(b"old")).status_code == 204
 
     assert desk.names() == []
@@ -298,7 +295,7 @@ def test_a_change_that_fails_behind_its_entry_is_said(
     monkeypatch.setattr(audit, "note", somebody_writes_first)  # the moment that a race needs
     response = desk.put("a.txt", b"mine")
 
-    assert error(response) == (409, "exists")
+    assert code(response) == (409, "exists")
     assert response.json()["error"]["details"] == {"sha256": sha256(b"theirs"), "size": 6}
     assert (desk.root / "a.txt").read_bytes() == b"theirs"
     assert [action for _, action, _ in said()] == ["file.uploaded", "file.unchanged"]
@@ -314,13 +311,13 @@ def test_a_link_that_a_place_became_is_not_followed(
 
     original = audit.note
     monkeypatch.setattr(audit, "note", becomes_a_link)  # the moment that a race needs
-    assert error(desk.put("a.txt", b"mine")) == (400, "refused")
+    assert code(desk.put("a.txt", b"mine")) == (400, "refused")
     assert not (desk.root / "b.txt").exists()
 
 
 def test_an_upload_has_a_size(desk: Desk) -> None:
     assert desk.put("fits.bin", b"x" * MAX_WRITE_BYTES).status_code == 201
-    assert error(desk.put("big.bin", b"x" * (MAX_WRITE_BYTES + 1))) == (413, "too_large")
+    assert code(desk.put("big.bin", b"x" * (MAX_WRITE_BYTES + 1))) == (413, "too_large")
     assert desk.names() == ["fits.bin"]
 
 
@@ -330,7 +327,7 @@ def test_an_upload_has_a_size(desk: Desk) -> None:
 ])  # fmt: skip
 def test_a_name_that_is_refused_says_why(desk: Desk, path: str | bytes) -> None:
     response = desk.put(path, b"x")
-    assert error(response) == (400, "refused")
+    assert code(response) == (400, "refused")
     message = response.json()["error"]["message"]
     assert message.startswith(str(refused("")).partition(":")[0])
     assert list(desk.root.iterdir()) == []
@@ -342,7 +339,7 @@ def test_a_full_disk_is_a_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("agent.directory.os.fsync", full)  # nothing smaller fills a disk
     response = desk.put("a.txt", b"x")
-    assert error(response) == (409, "failed")
+    assert code(response) == (409, "failed")
     assert "No space left" in response.json()["error"]["message"]
     assert desk.names() == []
 
@@ -387,7 +384,7 @@ def test_hostile_names_are_text_everywhere(desk: Desk) -> None:
         name = f"{number} {payload}".replace("/", "|")[:60]
         response = desk.put(name, b"x")
         if response.status_code != 201:
-            assert error(response) == (400, "refused")
+            assert code(response) == (400, "refused")
             continue
         got = desk.get(name)
         assert body(got) == b"x"
@@ -419,16 +416,16 @@ def test_a_token_needs_its_scope(house: House) -> None:
     reader = Desk(house, Client(headers=bearer(house.alice, scopes=["read"])))
     writer = Desk(house, Client(headers=bearer(house.alice, scopes=["write"])))
     assert reader.folder().status_code == 200
-    assert error(reader.put("a.txt", b"x")) == (403, "scope")
-    assert error(reader.delete("a.txt", sha256(b"x"))) == (403, "scope")
+    assert code(reader.put("a.txt", b"x")) == (403, "scope")
+    assert code(reader.delete("a.txt", sha256(b"x"))) == (403, "scope")
     assert writer.put("a.txt", b"x").status_code == 201
-    assert error(writer.get("a.txt")) == (403, "scope")
+    assert code(writer.get("a.txt")) == (403, "scope")
 
 
 def test_a_cookie_needs_the_csrf_token(house: House) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(house.alice)
-    assert error(Desk(house, client).put("a.txt", b"x")) == (403, "csrf")
+    assert code(Desk(house, client).put("a.txt", b"x")) == (403, "csrf")
     client.cookies["csrftoken"] = "c" * 32
     client.defaults["HTTP_X_CSRFTOKEN"] = "c" * 32
     assert Desk(house, client).put("a.txt", b"x").status_code == 201
@@ -445,7 +442,7 @@ def test_a_question_about_a_file_that_is_replaced_is_asked_again(house: House) -
         "application/json",
     )
 
-    assert error(reply) == (409, "stale")
+    assert code(reply) == (409, "stale")
     house.approval.refresh_from_db()
     assert house.approval.status == Approval.Status.STALE
     assert (desk.root / "a.txt").read_bytes() == b"new"

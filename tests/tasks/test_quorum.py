@@ -19,25 +19,17 @@ from django.utils import timezone
 
 from tasks import access, quorum
 from tasks.models import Approval, Member, Notice, PolicyRule, TaskEvent
+from tests.support.api import code
 from tests.support.people import (
     House,
     bearer,
     let_decide_everywhere,
     make_approval,
-    make_house,
     principal,
-    see,
 )
 from tests.support.rows import make_session, make_task, make_workspace
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = make_house(tmp_path / "desk")
-    see(house.approval)
-    return house
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("seen")]
 
 
 def demand(settings: Any, **demands: Any) -> None:
@@ -48,10 +40,6 @@ def resolve(user: User, approval: Approval, decision: str = "approve", **more: A
     path = f"/api/approvals/{approval.id}/resolve"
     body = {"decision": decision, **more}
     return Client(headers=bearer(user)).post(path, body, content_type="application/json")
-
-
-def code(response: Any) -> tuple[int, str]:
-    return response.status_code, response.json()["error"]["code"]
 
 
 def payloads(type_: str) -> list[dict[str, Any]]:
@@ -129,10 +117,8 @@ def test_what_changed_between_two_yeses_is_asked_anew(house: House, settings: An
     assert successor.votes == []
 
 
-async def test_one_person_s_yeses_at_once_are_one_vote(tmp_path: Path, settings: Any) -> None:
+async def test_one_person_s_yeses_at_once_are_one_vote(house: House, settings: Any) -> None:
     demand(settings, two_approvers=("write",))
-    house = await sync_to_async(make_house)(tmp_path / "desk")
-    await sync_to_async(see)(house.approval)
     token = await sync_to_async(bearer)(house.alice)
     path = f"/api/approvals/{house.approval.id}/resolve"
     body = {"decision": "approve"}

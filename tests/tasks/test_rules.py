@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,22 +23,16 @@ from agent.providers import ModelRequest
 from agent.providers.scripted import ScriptedCall, ScriptedProvider, Turn
 from tasks import decisions, rules
 from tasks.approvals import Reply as Answer
-from tasks.errors import Conflict, Invalid
+from tasks.errors import Conflict
 from tasks.models import AuditEntry, Member, PolicyRule, Session, Task, Workspace
 from tasks.writer import writer
 from tests.support.people import bearer, let_decide_everywhere
 from tests.support.people import make_house as make_people
 from tests.support.rows import make_session, make_user
 from tests.support.runs import House, ScriptedModels, make_house
+from tests.support.turns import DONE, writes
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-DONE = Turn(text="Done.")
-
-
-def write(path: str = "out.md", content: str = "one\n") -> Turn:
-    arguments = {"path": path, "content": content}
-    return Turn(calls=(ScriptedCall(name="write_file", arguments=arguments),))
 
 
 @pytest.fixture
@@ -55,184 +48,6 @@ async def rule(house: House, decision: str = "allow", **fields: Any) -> PolicyRu
     return made
 
 
-async def requested(house: House, task_id: Any) -> list[dict[str, Any]]:
-    return [
-        json.loads(row.payload)
-        for row in await house.log(task_id)
-        if row.type == "tool_call_requested"
-    ]
-
-
-# ── from a card ───────────────────────────────────────────────────────────────────────────────
-
-
-async def test_an_answer_for_the_task_lets_the_same_file_pass_and_nothing_else(
-    house: House,
-) -> None:
-    turns = (write(content="1\n"), write(content="2\n"), write("other.md"), DONE)
-    async with house.runner(*turns):
-        created = await house.ask()
-        await house.until(created.task_id, "waiting_approval")
-        card = await house.pending(created.task_id)
-        assert card.scopes == ["once", "task", "session", "always"]
-        assert card.standing == "write_file on out.md"
-        await house.reply(card.id, scope="task")
-        await house.until(
-            created.task_id, lambda task: task.status == "waiting_approval" and task.run > 1
-        )
-        later = await house.pending(created.task_id)
-        assert later.arguments["path"] == "other.md"
-        assert (house.folder / "out.md").read_text() == "2\n"
-        await house.reply(later.id)
-        await house.until(created.task_id, "completed")
-    _, by_rule, _ = await requested(house, created.task_id)
-    assert by_rule["decision"] == "allow"
-    assert by_rule["rule"] == "task rule “write_file on out.md” allows file:write"
-    assert by_rule["chain"][-1] == "default: file:write asks"
-    made = await PolicyRule.objects.aget()
-    assert (made.scope, made.task_id, made.path) == ("task", created.task_id, "out.md")
-    assert made.made_from_id == card.id
-    entry = await AuditEntry.objects.aget(action="rule.made")
-    assert (entry.by, entry.object_id) == ("alice", str(made.pk))
-    await house.check(created.task_id)
-
-
-@pytest.mark.parametrize(("scope", "elsewhere"), [("session", "asks"), ("always", "passes")])
-async def test_session_and_workspace_rules_reach_as_far_as_their_names(
-    house: House, scope: str, elsewhere: str
-) -> None:
-    async with house.runner(write(), DONE, write(content="2\n"), DONE, write(content="3\n"), DONE):
-        first = await house.ask()
-        await house.until(first.task_id, "waiting_approval")
-        await house.reply((await house.pending(first.task_id)).id, scope=scope)
-        await house.until(first.task_id, "completed")
-        second = await house.ask(session_id=first.session_id)
-        await house.until(second.task_id, "completed")
-        other = await house.ask()
-        await house.until(other.task_id, "waiting_approval" if elsewhere == "asks" else "completed")
-
-
-async def test_a_no_for_the_session_is_not_asked_again(house: House) -> None:
-    async with house.runner(write(), write(content="2\n"), DONE):
-        created = await house.ask()
-        await house.until(created.task_id, "waiting_approval")
-        await house.reply((await house.pending(created.task_id)).id, "reject", scope="session")
-        await house.until(created.task_id, "completed")
-    assert (await requested(house, created.task_id))[1]["decision"] == "deny"
-    assert not (house.folder / "out.md").exists()
-
-
-async def test_a_card_leaves_no_rule_about_another_file_than_it_names(house: House) -> None:
-    """The link leads elsewhere by now, and a no does not ask what is there."""
-    for name in ("one.md", "two.md"):
-        (house.folder / name).write_text("same\n")
-    link = house.folder / "out.md"
-    link.symlink_to("one.md")
-    async with house.runner(write(), DONE):
-        created = await house.ask()
-        await house.until(created.task_id, "waiting_approval")
-        card = await house.pending(created.task_id)
-        assert card.standing == "write_file on one.md"
-        link.unlink()
-        link.symlink_to("two.md")
-        with pytest.raises(Invalid, match="only `once`"):
-            await house.reply(card.id, "reject", scope="always")
-        assert not await PolicyRule.objects.aexists()
-        await house.reply(card.id, "reject")
-        await house.until(created.task_id, "completed")
-
-
-DEMANDS: list[dict[str, Any]] = [
-    {"other_approver": ("write",)},
-    {"two_approvers": ("file:write",)},
-    {"approver_groups": {"write": "editors"}},
-]
-
-
-@pytest.mark.parametrize("demand", DEMANDS)
-async def test_what_more_is_demanded_for_is_asked_about_every_time(
-    house: House, settings: Any, demand: dict[str, Any]
-) -> None:
-    settings.PILOTHOUSE = replace(settings.PILOTHOUSE, **demand)
-    async with house.runner(write(), DONE):
-        created = await house.ask()
-        await house.until(created.task_id, "waiting_approval")
-        card = await house.pending(created.task_id)
-        assert (card.scopes, card.standing) == (["once"], "")
-
-
-@pytest.mark.parametrize("demand", DEMANDS)
-async def test_a_card_from_before_a_demand_leaves_no_rule(
-    house: House, settings: Any, demand: dict[str, Any]
-) -> None:
-    async with house.runner(write(), DONE):
-        created = await house.ask()
-        await house.until(created.task_id, "waiting_approval")
-        card = await house.pending(created.task_id)
-        assert "always" in card.scopes
-        settings.PILOTHOUSE = replace(settings.PILOTHOUSE, **demand)
-        for decision in ("approve", "reject"):
-            with pytest.raises(Invalid, match="only `once` is possible"):
-                await house.reply(card.id, decision, scope="always")
-        assert not await PolicyRule.objects.aexists()
-        await house.reply(card.id, "reject")
-        await house.until(created.task_id, "completed")
-
-
-@pytest.mark.parametrize("demand", DEMANDS)
-async def test_a_yes_from_before_a_demand_lets_nothing_pass(
-    house: House, settings: Any, demand: dict[str, Any]
-) -> None:
-    async with house.runner(write(), DONE, write(content="2\n"), DONE):
-        first = await house.ask()
-        await house.until(first.task_id, "waiting_approval")
-        await house.reply((await house.pending(first.task_id)).id, scope="always")
-        await house.until(first.task_id, "completed")
-        settings.PILOTHOUSE = replace(settings.PILOTHOUSE, **demand)
-        second = await house.ask()
-        await house.until(second.task_id, "waiting_approval")
-    assert (house.folder / "out.md").read_text() == "one\n"
-
-
-async def test_the_rule_fits_the_arguments_as_they_were_edited(house: House) -> None:
-    async with house.runner(write(), DONE):
-        created = await house.ask()
-        await house.until(created.task_id, "waiting_approval")
-        edited = {"path": "sub/edited.md", "content": "x\n"}
-        await house.reply(
-            (await house.pending(created.task_id)).id, scope="always", edited_arguments=edited
-        )
-        await house.until(created.task_id, "completed")
-    assert (await PolicyRule.objects.aget()).path == "sub/edited.md"
-
-
-async def test_a_scope_that_was_not_offered_is_refused_and_nothing_is_decided(
-    house: House,
-) -> None:
-    async with house.runner(write("skills/a/SKILL.md"), write(), DONE):
-        created = await house.ask()
-        await house.until(created.task_id, "waiting_approval")
-        skill = await house.pending(created.task_id)
-        assert (skill.scopes, skill.standing) == (["once"], "")
-        with pytest.raises(Invalid, match="scope must be once"):
-            await house.reply(skill.id, scope="always")
-        await house.reply(skill.id, "reject")
-        await house.until(
-            created.task_id, lambda task: task.status == "waiting_approval" and task.run > 1
-        )
-        ordinary = await house.pending(created.task_id)
-        with pytest.raises(Invalid, match="only `once`"):
-            await house.reply(
-                ordinary.id,
-                scope="always",
-                edited_arguments={"path": "skills/b/SKILL.md", "content": "x"},
-            )
-        assert (await house.pending(created.task_id)).id == ordinary.id
-        await house.reply(ordinary.id)
-        await house.until(created.task_id, "completed")
-    assert not await PolicyRule.objects.aexists()
-
-
 # ── administrators' ───────────────────────────────────────────────────────────────────────────
 
 
@@ -240,7 +55,7 @@ async def test_a_card_cannot_stand_against_an_administrator_who_wants_to_be_aske
     house: House,
 ) -> None:
     await rule(house, "ask", path="*.md")
-    async with house.runner(write(), DONE):
+    async with house.runner(writes(), DONE):
         created = await house.ask()
         await house.until(created.task_id, "waiting_approval")
         asked = await house.pending(created.task_id)
@@ -253,12 +68,12 @@ async def test_a_card_cannot_stand_against_an_administrator_who_wants_to_be_aske
 async def test_an_allowing_rule_lets_it_run_and_a_denying_one_refuses(house: House) -> None:
     await rule(house, path="drafts/**")
     await rule(house, "deny", path="drafts/secret/**", note="no secrets")
-    async with house.runner(write("drafts/a.md"), write("drafts/secret/b.md"), DONE):
+    async with house.runner(writes("drafts/a.md"), writes("drafts/secret/b.md"), DONE):
         created = await house.ask()
         await house.until(created.task_id, "completed")
     assert (house.folder / "drafts/a.md").exists()
     assert not (house.folder / "drafts/secret").exists()
-    allowed, denied = await requested(house, created.task_id)
+    allowed, denied = await house.requested(created.task_id)
     assert allowed["decision"] == "allow"
     assert denied["rule"] == "global rule “no secrets” denies file:write"
     assert len(denied["chain"]) == 3
@@ -291,7 +106,7 @@ async def test_whoever_only_works_in_a_workspace_makes_no_rule_for_all_of_it(
     bob = await sync_to_async(make_user)("bob")
     member = await Member.objects.acreate(workspace=house.workspace, user=bob, role="member")
     session = await sync_to_async(make_session)(house.workspace, owner=bob)
-    async with house.runner(write(), DONE, write(content="2\n"), DONE):
+    async with house.runner(writes(), DONE, writes(content="2\n"), DONE):
         created = await house.ask(session_id=session.pk)
         await house.until(created.task_id, "waiting_approval")
         card = await house.pending(created.task_id)
@@ -310,7 +125,7 @@ async def test_whoever_only_works_in_a_workspace_makes_no_rule_for_all_of_it(
 
 async def test_a_rule_counts_its_uses_and_then_the_default_is_back(house: House) -> None:
     limited = await rule(house, max_uses=1)
-    async with house.runner(write(content="1\n"), write(content="2\n"), DONE):
+    async with house.runner(writes(content="1\n"), writes(content="2\n"), DONE):
         created = await house.ask()
         await house.until(created.task_id, "waiting_approval")
         assert (house.folder / "out.md").read_text() == "1\n"
@@ -348,7 +163,7 @@ async def test_a_rule_that_is_revoked_meanwhile_does_not_count_for_the_running_t
 ) -> None:
     allow = await rule(house)
     models = ScriptedModels([])
-    models.script = held = Held((write(content="1\n"), write(content="2\n"), DONE))
+    models.script = held = Held((writes(content="1\n"), writes(content="2\n"), DONE))
     async with house.runner(models=models):
         created = await house.ask()
         await held.asked.wait()
@@ -370,7 +185,7 @@ async def test_a_rule_that_does_not_count_any_more_is_not_looked_at(
     house: House, fields: dict[str, Any]
 ) -> None:
     await rule(house, **fields)
-    async with house.runner(write(), DONE):
+    async with house.runner(writes(), DONE):
         created = await house.ask()
         await house.until(created.task_id, "waiting_approval")
 
@@ -383,7 +198,7 @@ async def test_rules_of_other_places_do_not_count(house: House, tmp_path: Path) 
     await rule(house, scope="workspace", workspace=elsewhere)
     await rule(house, scope="session", session=session)
     await rule(house, scope="task", task=task)
-    async with house.runner(write(), DONE):
+    async with house.runner(writes(), DONE):
         created = await house.ask()
         await house.until(created.task_id, "waiting_approval")
 
@@ -410,7 +225,7 @@ async def test_the_mode_of_a_place_tightens_whatever_the_request_says(
     row.mode = mode
     await row.asave()
     await rule(house)
-    async with house.runner(write(), DONE):
+    async with house.runner(writes(), DONE):
         await house.until(first.task_id, "completed")
     log = await house.log(first.task_id)
     started = next(row for row in log if row.type == "task_started")
