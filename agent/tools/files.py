@@ -16,6 +16,8 @@ PAGE = 24 * 1024
 MAX_LISTED = 1000
 DEFAULT_DEPTH = 3
 MAX_DEPTH = 8
+_SURE = frozenset({"utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"})
+"""Encodings that are no guess."""
 UNENTERED = frozenset({".git", ".hg", ".venv", "node_modules", "__pycache__"})
 """Directories that are named but not entered unless asked for by path: machines wrote them."""
 
@@ -70,6 +72,8 @@ def read_file(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
     start, end = _asked(arguments, len(lines))
     shown, last = _page(lines, start, end)
     notes = _notes(lines, start, last, size)
+    if decoded.encoding not in _SURE:
+        notes.append(f"[Read as {decoded.encoding}: the file does not say what it is.]")
     if "\ufffd" in shown:
         notes.append("[U+FFFD stands for bytes that are not text.]")
     return ToolResult(

@@ -1,8 +1,9 @@
 """Files as text: which encoding, which bytes back, and in which words a file could not be had.
 
-In this order: a BOM, strict UTF-8 over everything that was read, then GB18030; UTF-16 without BOM
-by its NULs; a mostly valid UTF-8 file with damaged bytes; at last Windows-1252. A guess from the
-first kilobytes is no guess: tables often begin with pages of ASCII.
+In this order: a BOM, UTF-16 without one by its NULs, strict UTF-8 over everything that was read; a
+mostly valid UTF-8 file with damaged bytes; Japanese and Korean by what only they have, GB18030,
+Cyrillic and Greek by their words; at last Windows-1252. A guess from the first kilobytes is no
+guess: tables often begin with pages of ASCII.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import codecs
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.errors import ToolFailed
 from agent.text import cut
@@ -34,6 +36,45 @@ _BINARY = (
 )  # fmt: skip
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x1b")) + b"\x7f"
 _MAX_CONTROLS = 0.02
+
+
+class _Sign(NamedTuple):
+    """How an encoding shows in the text that it gives."""
+
+    encoding: str
+    words: re.Pattern[str]
+    share: float
+    """Of the characters that are not ASCII, so many are in these words."""
+    least: int
+    """Characters of them."""
+
+
+_KANA = re.compile("[ぁ-んァ-ヶー]+")
+_HANGUL = re.compile("[가-힣]+")
+
+
+def _words_of(upper: str, lower: str) -> re.Pattern[str]:
+    """Words as people write them: in the wrong encoding small and capital letters mix."""
+    letters = f"[A-Za-z{upper}{lower}]"
+    return re.compile(f"(?<!{letters})(?:[{upper}]?[{lower}]{{2,}}|[{upper}]{{3,}})(?!{letters})")
+
+
+_CYRILLIC = _words_of("\u0410-\u042f\u0401", "\u0430-\u044f\u0451")
+_GREEK = _words_of("\u0391-\u03a9\u0386\u0388-\u038f", "\u03b1-\u03c9\u03ac-\u03ce\u0390")
+_PRIVATE = re.compile("[\ue000-\uf8ff]")
+"""What GB18030 makes of other encodings, and no text has."""
+_EASTERN = (
+    _Sign("cp932", _KANA, 0.1, 2),
+    _Sign("euc_jp", _KANA, 0.25, 2),
+    # Half of the common Chinese characters would be Hangul, but not twelve in a row.
+    _Sign("cp949", _HANGUL, 0.9, 12),
+)
+_ALPHABETS = (
+    *(_Sign(encoding, _CYRILLIC, 0.7, 12) for encoding in ("cp1251", "koi8_r", "cp866")),
+    _Sign("cp1253", _GREEK, 0.7, 12),
+)
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+_SAMPLE = 64 * 1024
 _ACCENT_BEFORE_LETTER = re.compile(rb"[\xc0-\xff][A-Za-z]")
 
 
@@ -144,11 +185,11 @@ def _narrow(data: bytes, whole: bool) -> Decoded:
         return Decoded(text=text, encoding="utf-8")
     repaired = data.decode("utf-8", "replace")
     bad = repaired.count("\ufffd")
-    good = len(repaired) - len(repaired.encode("ascii", "ignore")) - bad
+    good = _wide(repaired) - bad
     if good <= 4 * bad:
-        text = _strict(data, "gb18030", whole)
-        if text is not None and not _looks_latin(data, text):
-            return Decoded(text=text, encoding="gb18030")
+        found = _telling(data, whole, _EASTERN) or _chinese(data, whole)
+        if found := found or _telling(data, whole, _ALPHABETS):
+            return found
     if good:
         return Decoded(text=repaired, encoding="utf-8")
     text = _strict(data, "cp1252", whole)
@@ -157,7 +198,40 @@ def _narrow(data: bytes, whole: bool) -> Decoded:
     return Decoded(text=data.decode("latin-1"), encoding="latin-1")
 
 
+def _chinese(data: bytes, whole: bool) -> Decoded | None:
+    text = _strict(data, "gb18030", whole)
+    if text is None or _looks_latin(data, text):
+        return None
+    other = _strict(data, "big5", whole) if _PRIVATE.search(text) else None
+    if other is not None:
+        return Decoded(text=other, encoding="big5")
+    return Decoded(text=text, encoding="gb18030")
+
+
+def _telling(data: bytes, whole: bool, signs: Sequence[_Sign]) -> Decoded | None:
+    """In the first encoding by which the text has what only its own language has."""
+    for sign in signs:
+        text = _strict(data, sign.encoding, whole)
+        if text is None:
+            continue
+        sample = _sample(text)
+        letters = sum(map(len, sign.words.findall(sample)))
+        if letters >= max(sign.least, sign.share * _wide(sample)):
+            return Decoded(text=text, encoding=sign.encoding)
+    return None
+
+
+def _sample(text: str) -> str:
+    """As much as shows its language, from where it is more than ASCII."""
+    found = _NOT_ASCII.search(text)
+    return text[found.start() :][:_SAMPLE] if found else ""
+
+
 def _looks_latin(data: bytes, text: str) -> bool:
     """`ü` of Latin-1 and the letter behind it also are a rare Chinese character."""
-    characters = len(text) - len(text.encode("ascii", "ignore"))
-    return 2 * len(_ACCENT_BEFORE_LETTER.findall(data)) > characters
+    return 2 * len(_ACCENT_BEFORE_LETTER.findall(data)) > _wide(text)
+
+
+def _wide(text: str) -> int:
+    """Characters that are not ASCII."""
+    return len(text) - len(text.encode("ascii", "ignore"))

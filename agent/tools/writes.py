@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from agent.tools.texts import Decoded, decode, in_words
 from agent.tools.writing import Write, bound_to, carry_out, current, preview_of
 from agent.workspace import ABSENT, Workspace
 
+CRLF = "\r\n"
 NOT_OURS = frozenset({"memory"})
 """Top directories that are not for these tools: what lies there is remembered as the agent's own."""
 
@@ -88,27 +91,55 @@ def _edited(arguments: dict[str, Any], workspace: Workspace) -> Write:
 
 
 def _replaced(decoded: Decoded, arguments: dict[str, Any]) -> tuple[str, int]:
-    """The new text and the number of replacements. The model sees and writes LF only."""
-    text, old, new = decoded.text, clean(arguments["old"]), clean(arguments["new"])
-    if decoded.newline == "\r\n":
-        text, old, new = (each.replace("\r\n", "\n") for each in (text, old, new))
+    """The new text and the number of replacements. The model sees and writes LF only: either end of
+    a line fits, what is not replaced keeps its own, and what is new takes those of its place."""
+    ends = _Ends(decoded.text)
+    old, new = (clean(arguments[name]).replace(CRLF, "\n") for name in ("old", "new"))
     if old == new:
         raise ToolFailed("`old` and `new` are the same: nothing would change.")
-    first = text.find(old)
+    first = ends.flat.find(old)
     if first < 0:
         raise ToolFailed(
             "`old` does not occur in the file. Read the file and copy the text exactly, with its "
             "spaces and line breaks."
         )
-    if text.find(old, first + 1) >= 0 and not arguments.get("replace_all", False):
+    if ends.flat.find(old, first + 1) >= 0 and not arguments.get("replace_all", False):
         raise ToolFailed(
-            f"`old` occurs {max(2, text.count(old)):,} times. Add the lines around the right one, "
-            "or set replace_all."
+            f"`old` occurs {max(2, ends.flat.count(old)):,} times. Add the lines around the right "
+            "one, or set replace_all."
         )
-    changed = text.replace(old, new)
-    if decoded.newline == "\r\n":
-        changed = changed.replace("\n", "\r\n")
-    return changed, text.count(old)
+    pieces, at, count = [], 0, 0
+    while first >= 0:
+        pieces += [ends.own(at, first), ends.as_at(first, new)]
+        at, count = first + len(old), count + 1
+        first = ends.flat.find(old, at)
+    return "".join([*pieces, ends.own(at, len(ends.flat))]), count
+
+
+class _Ends:
+    """A text with LF only, and what ended its lines before; places are of `flat`."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.flat = text.replace(CRLF, "\n")
+        found = re.finditer(CRLF, text) if len(self.flat) < len(text) else ()
+        self._crlf = [end.start() - number for number, end in enumerate(found)]
+        """Where a line ended with CRLF."""
+
+    def own(self, start: int, stop: int) -> str:
+        """A piece as it was."""
+        return self._text[self._before(start) : self._before(stop)]
+
+    def as_at(self, place: int, text: str) -> str:
+        """A text with the line ends that are usual at a place: of the line there, else of the one
+        before."""
+        end = self.flat.find("\n", place)
+        end = end if end >= 0 else self.flat.rfind("\n", 0, place)
+        at = bisect_left(self._crlf, end)
+        return text.replace("\n", CRLF) if self._crlf[at : at + 1] == [end] else text
+
+    def _before(self, place: int) -> int:
+        return place + bisect_left(self._crlf, place)
 
 
 WRITE_FILE = Tool(

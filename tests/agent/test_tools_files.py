@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import shutil
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from agent.tools.files import PAGE
 from agent.tools.texts import MAX_TEXT_BYTES, decode
 
 DATA = Path(__file__).parent / "data"
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
@@ -230,6 +232,22 @@ async def test_odd_bytes_are_recognised(call, root, name, said):
         ("漢字 und Kanji".encode(), "漢字 und Kanji", "utf-8"),
         ("訂單總額北京".encode("gb18030"), "訂單總額北京", "gb18030"),
         ("Müller, Jörg, Größe".encode("latin-1"), "Müller, Jörg, Größe", "cp1252"),
+        ("ÄÖÜ und äöü".encode("cp1252"), "ÄÖÜ und äöü", "cp1252"),
+        *(
+            (text.encode(encoding), text, encoding)
+            for encoding, text in (
+                ("cp932", "商品名,価格\r\nりんご,100\r\n"),
+                ("euc_jp", "商品名,価格\nりんご,100\n"),
+                ("cp949", "상품명,가격\n사과,100\n대한민국 만세\n"),
+                ("big5", "商品名稱,價格\n蘋果,100\n香蕉,200\n"),
+                ("cp1251", "Отчёт за май: итого 100\n"),
+                ("koi8_r", "Отчёт за май: итого 100\n"),
+                ("cp866", "Отчёт за май: итого 100\n"),
+                ("cp1253", "Καλημέρα κόσμε, αναφορά\n"),
+                ("gb18030", "产品,价格\n苹果,100\n"),
+                ("gb18030", "八百标本"),
+            )
+        ),
         (b"caf\xe9 \x81", "caf\xe9 \x81", "latin-1"),
         ("中文日志\n".encode() * 20 + b"\xff\n", "中文日志\n" * 20 + "\ufffd\n", "utf-8"),
     ],
@@ -251,6 +269,27 @@ def test_encodings(data, text, encoding):
 )
 def test_binary_is_not_text(data):
     assert decode(data) is None
+
+
+def test_chinese_is_not_taken_for_another_language():
+    """Two letters alone may be good UTF-8 as well."""
+    words = [*json.loads((ROOT / "locale/zh_Hans.json").read_text("utf-8")).values()]
+    for text in words:
+        found = decode(text.encode("gb18030"))
+        assert found is not None
+        assert found.encoding in ("gb18030", "utf-8"), text
+    whole = decode("".join(words).encode("gb18030"))
+    assert whole is not None
+    assert whole.text == "".join(words)
+
+
+async def test_a_guessed_encoding_is_told(call, root):
+    (root / "latin").write_bytes(b"caf\xe9")
+    assert (
+        "[Read as cp1252: the file does not say what it is.]"
+        in (await call("read_file", path="latin")).content
+    )
+    assert "Read as" not in (await call("read_file", path="brief.md")).content
 
 
 def test_a_part_of_a_file_loses_only_its_cut_character():

@@ -131,6 +131,11 @@ async def test_an_edit_that_cannot_be_done_says_why_and_changes_nothing(
     [
         (b"a\r\nb\r\nc\r\n", "a\nb", "A\nB\nB2", b"A\r\nB\r\nB2\r\nc\r\n"),
         (b"a\r\nb\nc\n", "b\nc", "B\nC", b"a\r\nB\nC\n"),
+        (b"a\r\nb\r\nc\nd\n", "a\nb", "A\nB\nB2", b"A\r\nB\r\nB2\r\nc\nd\n"),  # openclaw#116011
+        (b"a\r\nb\nc\r\nd\n", "b\nc\n", "", b"a\r\nd\n"),
+        (b"a\nb\r\nc", "c", "C\nD", b"a\nb\r\nC\r\nD"),
+        (b"1\rx\r\n2\n", "x\n2", "y", b"1\ry\n"),
+        (b"a\nb\n", "a\r\nb", "A\r\nB", b"A\nB\n"),
         (codecs.BOM_UTF8 + b"a b", "b", "é", codecs.BOM_UTF8 + "a é".encode()),
         ("城市,北京\n".encode("gb18030"), "北京", "上海", "城市,上海\n".encode("gb18030")),
         ("a b\n".encode("utf-16"), "b", "京", "a 京\n".encode("utf-16")),
@@ -142,6 +147,12 @@ async def test_an_edit_keeps_encoding_bom_and_line_ends(call, root, data, old, n
     (root / "f").write_bytes(data)
     assert (await call("edit_file", path="f", old=old, new=new)).ok
     assert (root / "f").read_bytes() == result
+
+
+async def test_replacing_all_keeps_the_line_ends_of_each_place(call, root):
+    (root / "f").write_bytes(b"a\r\nx\r\na\nx\na\r\n")
+    assert (await call("edit_file", path="f", old="a\n", new="b\nc\n", replace_all=True)).ok
+    assert (root / "f").read_bytes() == b"b\r\nc\r\nx\r\nb\nc\nx\nb\r\nc\r\n"
 
 
 async def test_an_edit_of_the_table_in_gb18030_touches_one_line(preview, call, root):
