@@ -18,6 +18,8 @@ from typing import Self, TypeVar
 
 BREATH_SECONDS = 0.01
 """After so long without a wait the event loop gets its turn."""
+SKIPPED = 16
+"""Every so many times what is there is waited for all the same."""
 
 T = TypeVar("T")
 
@@ -116,7 +118,14 @@ class Waits:
         """With a limit of the same task it need not make one."""
         self._loop = asyncio.get_running_loop()
         self._limit = limit or Limit(0.0)
+        self._skipped = 0
         self._watch(self._loop.time())
+
+    def may_skip(self) -> bool:
+        """Whether what is there may be taken without `on()`, which sees to turns and limits. Not for
+        long: taking has a cost, too."""
+        self._skipped = (self._skipped + 1) % SKIPPED
+        return self._skipped > 0
 
     async def on(self, wanted: Awaitable[T], until: float) -> T:
         """What `wanted` gives. Raises TimeoutError at `until`, a time of the loop's clock, also when

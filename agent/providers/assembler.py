@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from agent.errors import ProviderIncomplete, ProviderRefused
-from agent.events import AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
+from agent.events import AssistantDelta, Delta, ReasoningDelta
 from agent.messages import Block, Reasoning, Reply, Text, Usage
-from agent.providers.calls import CUT_OFF, FILTERED, CallTable, OpenCall, finished, scrubbed
+from agent.providers.calls import CUT_OFF, FILTERED, CallTable, finished, scrubbed
 from agent.providers.choices import Choices, finish_reason_of
 from agent.providers.chunks import Alike, Call, Choice, Chunk, Part, decode, of_object
-from agent.providers.failures import failure, failure_of, is_error, tidy
+from agent.providers.failures import broken_off, failure, failure_of, is_error, tidy
 from agent.providers.growth import ENOUGH, Growth
 from agent.providers.outgoing import Outgoing
 from agent.providers.thinking import ReasoningDetails, ThinkSplitter, between, lone_end
@@ -117,12 +118,22 @@ class Assembler:
                 at += 1
         return self._drain()
 
+    def feed_alike(self, events: bytes) -> list[Delta] | None:
+        """Take whole events that do nothing but add to the answer; None when only their payloads
+        tell."""
+        plain = self._growing[0].plain and self._thinking.done
+        text = self._alike.text_of(events) if plain else None
+        if text is None:
+            return None
+        self._say(text)
+        return self._drain()
+
     def _texts(self, texts: list[str]) -> None:
         """Pieces of the answer that came one after the other, with nothing else."""
         answers = self._growing[0]
         for at, text in enumerate(texts):
             if answers.plain and self._thinking.done:
-                self._answer("".join(texts[at:]))
+                self._say("".join(texts[at:]))
                 return
             if text:
                 self._answer(text if answers.plain else answers.feed(text))
@@ -167,7 +178,7 @@ class Assembler:
     def finish(self) -> tuple[list[Delta], Reply]:
         """(the last deltas, the reply). Raises ProviderIncomplete when the end is missing."""
         if not (self.ended or self._summed_up):
-            raise self._broken_off()
+            raise broken_off(begun=bool(self._streams), told=self._ignored or self._head)
         for growing, take in zip(self._growing, (self._answer, self._thought), strict=True):
             take(growing.close())
         self._route(self._thinking.close())
@@ -277,9 +288,14 @@ class Assembler:
         if not piece:
             return
         if self._thinking.done:
-            self._route(((False, piece),))
+            self._say(piece)
         else:
             self._route(self._thinking.feed(piece))
+
+    def _say(self, piece: str) -> None:
+        if piece:
+            self._text_id = self._text_id or self._open(AssistantDelta)
+            self._write(self._text_id, piece)
 
     def _route(self, pieces: Iterable[tuple[bool, str]]) -> None:
         for is_reasoning, piece in pieces:
@@ -287,8 +303,7 @@ class Assembler:
                 self._reasoning_id = self._reasoning_id or self._open(ReasoningDelta)
                 self._write(self._reasoning_id, piece)
             else:
-                self._text_id = self._text_id or self._open(AssistantDelta)
-                self._write(self._text_id, piece)
+                self._say(piece)
 
     def _call(self, entry: Call) -> None:
         known = len(self._calls.calls)
@@ -297,35 +312,18 @@ class Assembler:
             return
         call, new = placed
         if len(self._calls.calls) > known:
-            self._streams[call.block_id] = Outgoing(self._call_delta(call), self._scrub)
+            make = partial(self._calls.delta, call, self._step, self._scrub)
+            self._streams[call.block_id] = Outgoing(make, self._scrub)
         if new:
             self._write(call.block_id, new)
 
     # ── putting blocks together ───────────────────────────────────────────────────────────────
 
     def _open(self, kind: type[AssistantDelta | ReasoningDelta]) -> str:
-        block_id, step = self._new_block_id(), self._step  # else it would hold us, who hold it
-
-        def delta(offset: int, piece: str) -> Delta:
-            return kind(step=step, block_id=block_id, offset=offset, delta=piece)
-
-        self._streams[block_id] = Outgoing(delta, self._scrub)
+        block_id = self._new_block_id()
+        make = partial(kind, step=self._step, block_id=block_id)
+        self._streams[block_id] = Outgoing(make, self._scrub)
         return block_id
-
-    def _call_delta(self, call: OpenCall) -> Callable[[int, str], Delta]:
-        step, scrub, calls = self._step, self._scrub, self._calls
-
-        def delta(offset: int, piece: str) -> Delta:
-            return ToolCallDelta(
-                step=step,
-                block_id=call.block_id,
-                index=call.position,
-                name=scrub.exact(calls.name_of(call)),
-                offset=offset,
-                delta=piece,
-            )
-
-        return delta
 
     def _write(self, block_id: str, piece: str) -> None:
         self._chars += len(piece)
@@ -340,7 +338,9 @@ class Assembler:
 
     def _drain(self, *, final: bool = False) -> list[Delta]:
         streams = self._streams if final else self._dirty
-        deltas = [delta for stream in streams.values() for delta in stream.drain(final=final)]
+        deltas: list[Delta] = []
+        for stream in streams.values():
+            deltas += stream.drain(final=final)
         self._dirty.clear()
         return deltas
 
@@ -395,13 +395,3 @@ class Assembler:
     def _estimate(self) -> Usage:
         thought = len(self._streams[self._reasoning_id].text) if self._reasoning_id else 0
         return estimated_usage(self._input_chars, self._chars, thought)
-
-    def _broken_off(self) -> ProviderIncomplete:
-        if self._streams:
-            message = "The model's reply broke off before its end."
-        elif told := self._ignored or self._head:
-            said = tidy(told.decode("utf-8", "replace"))
-            message = f"The model's server sent no reply, only: {said}"
-        else:
-            message = "The model's server closed the connection without a reply."
-        return ProviderIncomplete(message, code="provider_incomplete")

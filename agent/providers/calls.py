@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from agent.errors import ProviderRefused
-from agent.events import MAX_RAW_ARGUMENTS
+from agent.events import MAX_RAW_ARGUMENTS, ToolCallDelta
 from agent.messages import ToolCall
 from agent.providers.chunks import Call, Function
 from agent.scrub import Scrubber
@@ -107,6 +107,19 @@ class CallTable:
         name = call.name.strip()
         bare = name if name in self._tools else _MARKS.sub("", name)
         return bare if bare in self._tools else name
+
+    def delta(
+        self, call: OpenCall, step: int, scrub: Scrubber, *, offset: int, delta: str
+    ) -> ToolCallDelta:
+        """More of its arguments, under the name that is known by then."""
+        return ToolCallDelta(
+            step=step,
+            block_id=call.block_id,
+            index=call.position,
+            name=scrub.exact(self.name_of(call)),
+            offset=offset,
+            delta=delta,
+        )
 
     def _candidate(self, entry: Call, name: str) -> OpenCall | None:
         at_index = None if entry.index is None else self._by_index.get(entry.index)

@@ -127,6 +127,22 @@ class Alike:
                 break
         return found
 
+    def text_of(self, events: bytes) -> str | None:
+        """What whole events add to the answer; None unless all of them are alike, and are nothing but
+        a line of data each. A tail begins with a quote, so that one is left wherever another thing
+        stands between two texts."""
+        begin, end = _LINE + self.head, self._tail + _BLANK
+        known = self.head and events.startswith(begin) and events.endswith(end)
+        if not known or len(events) < len(begin) + len(end):
+            return None
+        texts = events[len(begin) : -len(end)].replace(end + begin, b"")
+        if b'"' in texts or b"\\" in texts or b"\n" in texts or b"\r" in texts:
+            return None
+        try:
+            return texts.decode()
+        except UnicodeDecodeError:
+            return None
+
     def learn(self, payload: bytes, chunk: Chunk | None) -> None:
         """Look at a payload that had to be decoded; None when there is nothing to learn from it."""
         self.head = b""
@@ -146,6 +162,8 @@ class Alike:
 
 
 _CONTENT = b'"content"'
+_LINE, _BLANK = b"data: ", b"\n\n"
+"""What is around the payload of an event that is one line of data."""
 
 
 def _loose(payload: bytes) -> Chunk | None:

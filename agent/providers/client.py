@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import cache, lru_cache
 from typing import Protocol, Self
 from urllib.request import getproxies, proxy_bypass
@@ -42,7 +42,12 @@ class Answer(Protocol):
         """Names in any case; of several values the first."""
         ...
 
-    async def read(self) -> bytes:
+    def take(self) -> bytes:
+        """What has come of the body, without a wait; empty when nothing has, when only `read` can
+        tell, and at its end."""
+        ...
+
+    def read(self) -> Awaitable[bytes]:
         """What has come of the body, unpacked; waits when nothing has. Empty at its end."""
         ...
 
@@ -164,6 +169,9 @@ class _Answer:
         self.read = response.content.readany
         self.at_end = response.content.at_eof
         self.close = response.close
+
+    def take(self) -> bytes:
+        return b""
 
 
 def make_client() -> Pool:

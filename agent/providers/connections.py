@@ -3,6 +3,9 @@
 A model's answer is hundreds of small chunks, and a run asks a dozen times: a general HTTP library
 makes some ten calls of functions for each chunk and two hundred for each request, this makes none
 for a chunk and a score for a request. It does what asking a model needs, and nothing else.
+
+Who waits is told by the event loop, which watches the socket for it. Who comes now and then, as runs
+do under load, finds what has come since: the socket is not watched until it had nothing to read.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import math
 import socket
 import ssl
 import zlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import NamedTuple, cast
 
 from aiohappyeyeballs import start_connection
@@ -23,7 +26,9 @@ from agent.waits import Limit
 KEEPALIVE_SECONDS = 15.0
 """Short, so that a server seldom closes a connection just as we send on it."""
 MAX_UNREAD_BYTES = 256 * 1024
-"""Above that nothing more is read from the socket until somebody takes it."""
+"""Above that nothing more is read from a TLS connection until somebody takes it."""
+READ_BYTES = 64 * 1024
+"""Of a socket that is read without the event loop, at once."""
 MAX_UNPACKED_BYTES = 1024 * 1024
 """Of what a packed body holds, so much at once."""
 HAPPY_EYEBALLS_SECONDS = 0.25
@@ -55,8 +60,10 @@ class Place(NamedTuple):
 class Connection(asyncio.Protocol):
     """One connection; carries one request at a time."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, sock: socket.socket) -> None:
         self.place = place
+        self._socket = None if place.tls else sock
+        """What the transport reads from, where that is the body as it is."""
         self.idle_since = -math.inf
         self._transport: asyncio.Transport | None = None
         self._response: ResponseParser | None = None
@@ -64,7 +71,8 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._unread = 0
         self._paused = False
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
 
     # ── for whoever asks ──────────────────────────────────────────────────────────────────────
 
@@ -91,10 +99,20 @@ class Connection(asyncio.Protocol):
     async def read(self, response: ResponseParser) -> bytes:
         """What has come of the body; waits when nothing has. Empty at its end. Raises OSError."""
         while not response.pieces and not response.complete:
+            self._resume()
             await self._more()
+        return self.take(response)
+
+    def take(self, response: ResponseParser) -> bytes:
+        """What has come of the body, without a wait; empty when nothing has, or at its end."""
+        if self._paused:
+            if not response.complete:
+                self._pull(response)
+            if self._socket is None or response.complete:
+                self._resume()  # whoever waits for the next request sees when it is closed
         read = b"".join(response.pieces)
         response.pieces.clear()
-        self._resume()
+        self._unread = 0
         return read
 
     def close(self) -> None:
@@ -102,16 +120,36 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _pull(self, response: ResponseParser) -> None:
+        """Read on where nobody watches the socket. Its end is for the transport to see."""
+        if self._socket is None or self._transport is None or self._transport.is_closing():
+            return
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as trouble:  # told once: the transport would take it for the end
+            self._fail(trouble)
+            return
+        if data:
+            self._feed(response, data)
+
+    def _pause(self) -> None:
+        transport = self._transport
+        if not self._paused and transport is not None and not transport.is_closing():
+            self._paused = True
+            transport.pause_reading()
+
     def _resume(self) -> None:
-        self._unread = 0
-        if self._paused and self._transport is not None:
+        transport = self._transport
+        if self._paused and transport is not None and not transport.is_closing():
             self._paused = False
-            self._transport.resume_reading()
+            transport.resume_reading()
 
     async def _more(self) -> None:
         if self._trouble is not None:
             raise self._trouble
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
@@ -129,16 +167,18 @@ class Connection(asyncio.Protocol):
         if response is None or response.complete:
             self.close()  # nobody asked
             return
+        self._feed(response, data)
+        self._unread += len(data)
+        watched = self._waiter is not None or self._socket is None or response.complete
+        if not watched or self._unread > MAX_UNREAD_BYTES:
+            self._pause()
+        self._wake()
+
+    def _feed(self, response: ResponseParser, data: bytes) -> None:
         try:
             response.feed(data)
         except Broken as trouble:
             self._fail(trouble)
-            return
-        self._unread += len(data)
-        if self._unread > MAX_UNREAD_BYTES and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
-        self._wake()
 
     def eof_received(self) -> None:
         if self._response is not None and not self._response.complete:
@@ -179,10 +219,16 @@ class Reply:
         """Packed bytes that were read and not unpacked yet."""
         self._closed = False
 
-    async def read(self) -> bytes:
+    def take(self) -> bytes:
+        """What has come of the body, without a wait; empty when nothing has, or at its end. What is
+        packed is waited for."""
+        return b"" if self._packed else self._connection.take(self._response)
+
+    def read(self) -> Awaitable[bytes]:
         """What has come of the body, unpacked; waits when nothing has. Empty at its end."""
-        if not self._packed:
-            return await self._connection.read(self._response)
+        return self._read_packed() if self._packed else self._connection.read(self._response)
+
+    async def _read_packed(self) -> bytes:
         read = b""
         while not read and (packed := self._tail or await self._connection.read(self._response)):
             read = self._unpack(packed)
@@ -272,9 +318,10 @@ class Connections:
         limit = Limit(loop.time() + seconds)
         try:
             with limit:
+                sock = await _connected(loop, place)
                 _, connection = await loop.create_connection(
-                    lambda: Connection(place),
-                    sock=await _connected(loop, place),
+                    lambda: Connection(place, sock),
+                    sock=sock,
                     ssl=self._tls if place.tls else None,
                     server_hostname=place.certified_name if place.tls else None,
                 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agent.errors import ProviderError, ProviderRefused, ProviderUnavailable
+from agent.errors import ProviderError, ProviderIncomplete, ProviderRefused, ProviderUnavailable
 from agent.providers.waiting import wait_in, wait_named
 from agent.text import clean, cut
 
@@ -173,6 +173,18 @@ def readable(body: bytes) -> tuple[str, Any]:
         text = title[1] if title and title[1].strip() else text
         text = "a web page instead of a reply: " + html.unescape(_TAGS.sub(" ", text))
     return tidy(text), None
+
+
+def broken_off(*, begun: bool, told: bytes) -> ProviderIncomplete:
+    """A reply without an end; `told` is what came instead of one."""
+    if begun:
+        message = "The model's reply broke off before its end."
+    elif told:
+        said = tidy(told.decode("utf-8", "replace"))
+        message = f"The model's server sent no reply, only: {said}"
+    else:
+        message = "The model's server closed the connection without a reply."
+    return ProviderIncomplete(message, code="provider_incomplete")
 
 
 def tidy(text: str) -> str:

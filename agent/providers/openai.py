@@ -92,9 +92,13 @@ class OpenAIProvider:
             answer = await self._answer(content, limit)
             try:
                 patience, waits = Patience(self._first_byte_seconds), Waits(limit)
-                while read := await self._read(answer, assembler, patience, waits):
+                read = await self._read(answer, assembler, patience, waits)
+                while read:
                     for delta in reader.feed(read):
                         yield delta
+                    quick = not assembler.settled and waits.may_skip()
+                    read = answer.take() if quick else b""
+                    read = read or await self._read(answer, assembler, patience, waits)
             finally:
                 answer.close()
             for delta in reader.close():

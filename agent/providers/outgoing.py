@@ -16,10 +16,12 @@ from agent.text import clean
 class Outgoing:
     """The text of one block on its way out."""
 
-    def __init__(self, delta: Callable[[int, str], Delta], scrub: Scrubber) -> None:
+    def __init__(self, delta: Callable[..., Delta], scrub: Scrubber) -> None:
+        """`delta` makes one of its `offset` and its text, `delta`; it must not hold who holds us."""
         self._delta = delta
         self._scrub = scrub or None
         self._pending: list[str] = []
+        self.add = self._pending.append
         self._sent: list[str] = []
         self._offset = 0
 
@@ -31,9 +33,6 @@ class Outgoing:
     def whole(self) -> str:
         """With what is still held back."""
         return "".join([*self._sent, *self._pending])
-
-    def add(self, piece: str) -> None:
-        self._pending.append(piece)
 
     def drain(self, *, final: bool = False) -> list[Delta]:
         text = "".join(self._pending)
@@ -50,7 +49,7 @@ class Outgoing:
         for start in range(0, len(text), MAX_DELTA_CHARS):
             piece = text[start : start + MAX_DELTA_CHARS]
             self._sent.append(piece)
-            deltas.append(self._delta(self._offset, piece))
+            deltas.append(self._delta(offset=self._offset, delta=piece))
             self._offset += len(piece)
         return deltas
 

@@ -35,6 +35,8 @@ class BodyReader:
         if self._parser is not None:
             if self._size - len(read) < HEAD_BYTES:
                 self._assembler.begins(read)
+            elif self._parser.between and (new := self._assembler.feed_alike(read)) is not None:
+                return new
             return self._assembler.feed(self._parser.feed(read))
         self._document += read
         if len(self._document) > MAX_DOCUMENT_BYTES:

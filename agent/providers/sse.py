@@ -35,6 +35,11 @@ class SSEParser:
         self._after_cr = False
         self._started = False
 
+    @property
+    def between(self) -> bool:
+        """Whether what comes next begins an event."""
+        return not (self._tail or self._data or self._failed or self._after_cr)
+
     def feed(self, read: bytes) -> list[bytes]:
         """The payloads that this read completes. Raises ProviderRefused when one grows too large."""
         if self._after_cr and read:

@@ -251,6 +251,37 @@ def test_chunks_that_are_alike_mean_the_same_when_each_is_decoded(
         for key, text, index, finish in pieces
     ]
     events = [f"data: {json.dumps(value, ensure_ascii=plain)}\n\n" for value in values]
-    body = "".join([*events, "data: [DONE]\n\n", *events[:1]]).encode("utf-8", "surrogatepass")
-    decoded = outcome([body], think_open=think_open, learns=False)
-    assert outcome([body], think_open=think_open) == decoded
+    told = [*events, "data: [DONE]\n\n", *events[:1]]
+    reads = [event.encode("utf-8", "surrogatepass") for event in told]
+    in_pairs = [b"".join(reads[at : at + 2]) for at in range(0, len(reads), 2)]
+    for cut in ([b"".join(reads)], reads, in_pairs):
+        decoded = outcome(cut, think_open=think_open, learns=False)
+        assert outcome(cut, think_open=think_open) == decoded
+
+
+HEAD, TAIL = b'data: {"choices":[{"delta":{"content":"', b'"}}]}'
+START = b"".join(HEAD + text + TAIL + b"\n\n" for text in (b"One", b"two", b"three"))
+END = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        HEAD + b"a" + TAIL + b"\n\n" + HEAD + b"b" + TAIL + b"\n\n",
+        HEAD + b"a" + TAIL + b"\n\n: ping\n\n" + HEAD + b"b" + TAIL + b"\n\n",
+        HEAD + b"a" + TAIL + b"\n\n\n" + HEAD + b"b" + TAIL + b"\n\n",
+        HEAD + b"a" + TAIL + b"\nid: 7\n\n" + HEAD + b"b" + TAIL + b"\n\n",
+        HEAD + b"a\\n" + TAIL + b"\n\n" + HEAD + b'\\"b' + TAIL + b"\n\n",
+        HEAD + b"a\n" + TAIL + b"\n\n",
+        HEAD + b"a\r" + TAIL + b"\n\n",
+        HEAD + b"\xc3" + TAIL + b"\n\n" + HEAD + b"\xa4" + TAIL + b"\n\n",
+        HEAD + b"\xff" + TAIL + b"\n\n",
+        HEAD + TAIL + b"\n\n",
+        HEAD + TAIL[1:] + b"\n\n",
+        HEAD + b"a" + TAIL + b"\n\nevent: error\n" + HEAD + b"b" + TAIL + b"\n\n",
+        HEAD + b"a\x00" + TAIL + b"\n\n",
+    ],
+)
+def test_what_looks_alike_as_a_whole_means_what_its_payloads_mean(read: bytes) -> None:
+    parsed = outcome([START + read + END], think_open=False, learns=False)
+    assert outcome([START, read, END], think_open=False) == parsed

@@ -55,6 +55,9 @@ class Script:
         self._reply = next(self._replies) + b"data: [DONE]\n\n"
         return self
 
+    def take(self) -> bytes:
+        return b""
+
     async def read(self) -> bytes:
         read, self._reply = self._reply, b""
         return read
