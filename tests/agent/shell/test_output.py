@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from agent.fitting import MAX_DETAILS
-from agent.manifest import CLOCK_STEP, changes, take
+from agent.manifest import Manifest, changes, take
 from agent.tools.output import Output, readable
 from agent.tools.shell import Shell
 from agent.workspace import Workspace
@@ -105,14 +105,32 @@ def test_an_incomplete_look_makes_no_changes_up(desk: Desk) -> None:
     workspace = Workspace(desk.folder)
     for number in range(30):
         (desk.folder / f"f{number}").touch()
-    time.sleep(2 * CLOCK_STEP / 1e9)
+    newest = max(file.stat().st_ctime_ns for file in desk.folder.iterdir())
+
+    def look(max_files: int = 100) -> Manifest:
+        """As if all of them had been there for long."""
+        return replace(take(workspace, max_files=max_files), taken=newest + 1)
+
     for limits in ((10, 20), (20, 10), (40, 10), (10, 40)):
-        before, after = (take(workspace, max_files=limit) for limit in limits)
+        before, after = map(look, limits)
         assert changes(before, after) == [], limits
-    before = take(workspace, max_files=10)
-    (desk.folder / "new").write_text("x")
-    (seen,) = changes(before, take(workspace))
+    before, new = look(10), desk.folder / "new"
+    new.touch()
+    while new.stat().st_ctime_ns <= newest:  # file systems count in steps
+        new.write_text("x")
+    (seen,) = changes(before, look())
     assert (seen.path, seen.kind) == ("new", "created")
+
+
+def test_what_is_made_right_behind_an_incomplete_look_is_a_change(desk: Desk) -> None:
+    """Although a file system's clock may be behind ours."""
+    for turn in range(20):
+        for number in range(10):
+            (desk.folder / f"{turn}-{number}").touch()
+        before = take(Workspace(desk.folder), max_files=10)
+        (desk.folder / f"new{turn}").touch()
+        found = changes(before, take(Workspace(desk.folder)))
+        assert f"new{turn}" in [change.path for change in found]
 
 
 async def test_a_file_written_anew_with_the_same_content_did_not_change(desk: Desk) -> None:
