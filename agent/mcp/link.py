@@ -243,6 +243,8 @@ class Link:
 
     def _why(self, error: Exception) -> str:
         """A half sentence without a stranger's words."""
+        if any(isinstance(cause, ValidationError | RuntimeError) for cause in causes(error)):
+            return "it does not speak MCP properly"  # and was ended for it
         if self._pipes.trouble:
             return f"it did not begin: {self._pipes.trouble}"
         for cause in causes(error):
@@ -252,7 +254,7 @@ class Link:
                 return "it could not be reached"
             if isinstance(cause, OSError):
                 return f"it could not be started ({cause.strerror or type(cause).__name__})"
-            if isinstance(cause, MCPError | ValidationError | RuntimeError):
+            if isinstance(cause, MCPError):
                 return "it does not speak MCP properly"
         return f"the connection broke ({type(error).__name__})"
 

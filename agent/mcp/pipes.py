@@ -18,10 +18,10 @@ import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
 
 from agent.bounds import Bounds
 from agent.children import Wrapped, kill_group
+from agent.mcp.messages import message_of
 from agent.mcp.sieve import Sieve, TooMuch
 
 BLOCK_BYTES = 64 * 1024
@@ -164,16 +164,15 @@ class Pipes:
 
     async def _message(self, line: bytes) -> SessionMessage | None:
         """None: nothing that somebody waits for."""
-        read = _read_message if len(line) < LARGE else None
-        if read is None:
-            return await asyncio.to_thread(_read_message, line)
+        if len(line) >= LARGE:
+            return await asyncio.to_thread(message_of, line)
         try:
             head = msgspec.json.decode(line, type=_Head)
         except msgspec.MsgspecError:
-            return None
+            return message_of(line)  # no request and no notice: these pass as they should be only
         if head.method and not self._sieve.admits(head.method, asks=head.id is not msgspec.UNSET):
             return None
-        return read(line)
+        return message_of(line)
 
     async def _read_errors(self, process: Process) -> None:
         assert process.stderr is not None
@@ -234,10 +233,3 @@ async def _started(
         start_new_session=True,
     )
     return transport, Process(transport, protocol, loop)
-
-
-def _read_message(line: bytes) -> SessionMessage | None:
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError:
-        return None

@@ -34,13 +34,40 @@ def plain(schema: Any) -> dict[str, Any]:
     """The schema of an arguments object. Raises Unusable."""
     if not isinstance(schema, dict):
         raise Unusable("it has no schema of its arguments")
-    if schema.get("type", "object") != "object":
+    kinds = schema.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise Unusable("its arguments are not an object")
-    found = _Plain(schema).schema({**schema, "type": "object"}, (), 0)
+    found = _flat(_Plain(schema).schema({**schema, "type": "object"}, (), 0))
     found.setdefault("properties", {})
     # What a server does not name it does not need, and nobody would look at it as a path.
     found.setdefault("additionalProperties", False)
     return found
+
+
+def _flat(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without alternatives at the top, which providers refuse together with every other tool: with
+    all that they name, of which only what each of them needs is needed."""
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        parts = [_flat(part) for part in schema.pop(keyword, ())]
+        if not parts:
+            continue
+        named: dict[str, list[Any]] = {}
+        for part in parts:
+            for name, each in part.get("properties", {}).items():
+                named[name] = [*(one for one in named.get(name, ()) if one != each), each]
+        needed = [set(part.get("required", ())) for part in parts]
+        all_of = set.union(*needed) if keyword == "allOf" else set.intersection(*needed)
+        own = schema.get("properties", {})
+        schema["properties"] = {
+            name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in named.items()
+        } | own
+        if all_of:
+            schema["required"] = [*dict.fromkeys((*schema.get("required", ()), *sorted(all_of)))]
+        if any(part.get("additionalProperties") for part in parts):
+            schema.setdefault("additionalProperties", True)
+    schema.pop("enum", None)
+    schema.pop("const", None)
+    return schema
 
 
 class _Plain:
@@ -61,7 +88,7 @@ class _Plain:
             return self._referred(node, through, level)
         found: dict[str, Any] = {}
         for keyword, read in _READ.items():
-            if keyword in node:
+            if node.get(keyword) is not None or (keyword in node and keyword in _NULLABLE):
                 value = read(self, node[keyword], through, level + 1)
                 if value is not None:
                     found[keyword] = value
@@ -95,7 +122,11 @@ class _Plain:
     def _properties(self, value: Any, through: tuple[str, ...], level: int) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Unusable("the schema of its arguments is not a proper one")
-        return {clean(name): self.schema(each, through, level) for name, each in value.items()}
+        return {
+            clean(name): self.schema(each, through, level)
+            for name, each in value.items()
+            if each is not False  # there must be none
+        }
 
     def _alternatives(self, value: Any, through: tuple[str, ...], level: int) -> list[Any]:
         if not isinstance(value, list) or not value:
@@ -103,7 +134,7 @@ class _Plain:
         return [self.schema(each, through, level) for each in value]
 
     def _items(self, value: Any, through: tuple[str, ...], level: int) -> dict[str, Any]:
-        return {} if isinstance(value, list) else self.schema(value, through, level)
+        return {} if isinstance(value, list | bool) else self.schema(value, through, level)
 
     def _additional(self, value: Any, through: tuple[str, ...], level: int) -> Any:
         return value if isinstance(value, bool) else self.schema(value, through, level)
@@ -115,6 +146,8 @@ class _Plain:
         return value if isinstance(value, str) else list(dict.fromkeys(kinds))
 
     def _required(self, value: Any, through: tuple[str, ...], level: int) -> Any:
+        if isinstance(value, bool):
+            return None  # of drafts in which each property said so itself
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise Unusable("the schema of its arguments is not a proper one")
         return list(dict.fromkeys(map(clean, value)))
@@ -153,6 +186,8 @@ def _bound(name: str, value: Any) -> bool:
     return name not in _SIZES or (isinstance(value, int) and value >= 0)
 
 
+_NULLABLE = frozenset({"const", "default"})
+"""Keywords whose value may be null; any other is as good as not there, as Go writes it."""
 _READ: dict[str, Callable[[_Plain, Any, tuple[str, ...], int], Any]] = {
     "type": _Plain._type,
     "description": _Plain._description,

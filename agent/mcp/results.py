@@ -41,7 +41,9 @@ class Answer:
 def answer_of(result: Mapping[str, Any], scrub: Callable[[str], str]) -> Answer:
     """Read a `tools/call` result; `scrub` takes out what nobody may read."""
     content = result.get("content")
-    blocks = content if isinstance(content, list) else []
+    if isinstance(content, str):
+        content = {"type": "text", "text": content}
+    blocks = content if isinstance(content, list) else [content] if content else []
     kinds: dict[str, int] = {}
     for block in blocks:
         kind = block.get("type") if isinstance(block, dict) else None

@@ -156,6 +156,7 @@ def notes_url() -> Iterator[str]:
         ("hang_init", "did not answer within 0.4 seconds"),
         ("hang_list", "did not list its tools within 0.4 seconds|did not answer within"),
         ("crash_init", "did not begin: it ended|did not answer within"),
+        ("odd_init", "does not speak MCP properly|did not answer within"),
     ],
 )
 async def test_a_server_that_does_not_begin_is_an_error_and_no_more(
@@ -176,6 +177,7 @@ async def test_a_server_that_does_not_begin_is_an_error_and_no_more(
         ("hang_call", "whether the call had an effect is not known"),
         ("crash_call", "it ended"),
         ("error_call", "answered with an error: boom"),
+        ("odd_error", "answered with an error: boom"),
         ("is_error", "no such note"),
     ],
 )

@@ -222,6 +222,54 @@ def test_what_a_server_says_is_bounded_marked_and_cannot_hide() -> None:
                 "additionalProperties": False,
             },
         ),
+        (  # nothing, as Go writes it
+            {"properties": None, "required": None, "type": ["object", "null"]},
+            {"type": "object", "properties": {}, "additionalProperties": False},
+        ),
+        (  # what must not be there, rules for a list's end, and what older drafts say in another way
+            {
+                "properties": {
+                    "a": False,
+                    "b": {"type": "array", "prefixItems": [{}], "items": False},
+                    "c": {"type": "string", "required": True},
+                }
+            },
+            {
+                "type": "object",
+                "properties": {"b": {"type": "array", "items": {}}, "c": {"type": "string"}},
+                "additionalProperties": False,
+            },
+        ),
+        (  # makenotion/notion-mcp-server#340: with alternatives at the top providers refuse all tools
+            {
+                "anyOf": [
+                    {"properties": {"id": {"type": "integer"}, "n": {}}, "required": ["id", "n"]},
+                    {"properties": {"id": {"type": "string"}, "name": {}}, "required": ["id"]},
+                ],
+                "allOf": [{"properties": {"page": {}}, "required": ["page"]}],
+                "properties": {"name": {"type": "string"}},
+                "required": ["name"],
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "properties": {
+                    "id": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+                    "n": {},
+                    "page": {},
+                    "name": {"type": "string"},
+                },
+                "required": ["name", "page", "id"],
+                "additionalProperties": False,
+            },
+        ),
+        (
+            {
+                "oneOf": [{"$ref": "#/$defs/A"}, {"additionalProperties": True}],
+                "$defs": {"A": {"properties": {"a": {}}}},
+            },
+            {"type": "object", "properties": {"a": {}}, "additionalProperties": True},
+        ),
         (  # what costs time, or what nobody knows
             {"properties": {"a": {"type": "string", "pattern": "(a+)+$", "format": "uri", "x": 1}}},
             {

@@ -133,6 +133,8 @@ def babble() -> None:
 def initialized(params: dict[str, Any]) -> dict[str, Any]:
     if MODE == "hang_init":
         time.sleep(1000)
+    if MODE == "odd_init":
+        return {"protocolVersion": "2025-06-18", "capabilities": None}
     return {
         "protocolVersion": params.get("protocolVersion"),
         "capabilities": {"tools": {"listChanged": True}},
@@ -181,8 +183,8 @@ def main() -> None:
             continue
         number, method = message["id"], message["method"]
         babble()
-        if MODE == "error_call" and method == "tools/call":
-            error = {"code": -32000, "message": "boom"}
+        if MODE in ("error_call", "odd_error") and method == "tools/call":
+            error = "boom" if MODE == "odd_error" else {"code": -32000, "message": "boom"}
             out({"jsonrpc": "2.0", "id": number, "error": error})
             continue
         result = ANSWERS[method](message.get("params") or {}) if method in ANSWERS else {}
