@@ -1,23 +1,27 @@
 """The pages' words in the reader's language.
 
 One catalogue per language, `locale/<language>.json`: English text -> translated text, for templates
-and scripts alike. It is read where it lies: nothing has to be compiled before the server starts or a
-test runs. What a catalogue lacks is shown in English. Django's own texts come from Django.
+and scripts alike; `locale/admin_<language>.json` has what only the admin says, so that no page has to
+carry it. They are read where they lie: nothing has to be compiled before the server starts or a test
+runs. What a catalogue lacks is shown in English. Django's own texts come from Django.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import cast
 
 from django.conf import settings
+from django.utils.functional import lazy
 from django.utils.translation import get_language
 
 FOLDER = Path(settings.BASE_DIR) / "locale"
 TAGS = {"en": "en", "zh-hans": "zh-Hans"}
 """Django's name of a language -> HTML's."""
+_PLACE = re.compile(r"\{(\w+)\}")
 
 
 def language() -> str:
@@ -26,9 +30,9 @@ def language() -> str:
 
 
 @cache
-def catalogue(tag: str) -> dict[str, str]:
-    """The translations of a language; none for English."""
-    file = FOLDER / f"{tag.replace('-', '_')}.json"
+def catalogue(tag: str, part: str = "") -> dict[str, str]:
+    """The translations of a language; none for English. `part`: `admin`, or empty for the pages."""
+    file = FOLDER / f"{part}{'_' if part else ''}{tag.replace('-', '_')}.json"
     if not file.is_file():
         return {}
     return cast(dict[str, str], json.loads(file.read_text(encoding="utf-8")))
@@ -36,10 +40,14 @@ def catalogue(tag: str) -> dict[str, str]:
 
 def say(text: str, **values: object) -> str:
     """`text` in the reader's language, each `{name}` replaced."""
-    said = catalogue(language()).get(text, text)
-    for name, value in values.items():
-        said = said.replace(f"{{{name}}}", str(value))
-    return said
+    tag = language()
+    said = catalogue(tag).get(text) or catalogue(tag, "admin").get(text, text)
+    # All at once: a value may have braces of its own.
+    return _PLACE.sub(lambda found: str(values.get(found[1], found[0])), said)
+
+
+later = lazy(say, str)
+"""The same where it is written down before there is a reader: labels, columns, tables of words."""
 
 
 def js_strings() -> dict[str, str]:

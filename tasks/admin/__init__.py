@@ -11,6 +11,7 @@ from tasks.admin import accounts as accounts
 from tasks.admin import approvals as approvals
 from tasks.admin import auditing as auditing
 from tasks.admin import jobs as jobs
+from tasks.admin import naming
 from tasks.admin import notices as notices
 from tasks.admin import people as people
 from tasks.admin import places as places
@@ -21,3 +22,5 @@ from tasks.admin import servers as servers
 from tasks.admin import tasks as tasks
 from tasks.admin import usage as usage
 from tasks.admin import webhooks as webhooks
+
+naming.name_all()

@@ -19,18 +19,21 @@ from tasks import access, decisions, goals
 from tasks.admin import diffs, policy, words
 from tasks.admin.base import EvidenceAdmin, as_uuid, badge, link, listing
 from tasks.admin.lists import worded
+from tasks.admin.said import said_risk
 from tasks.errors import Conflict, ServiceError
 from tasks.models import Approval, Notice
 from tasks.pages.decide import reply_of
+from tasks.told import told, told_evidence
+from tasks.words import later, say
 from tasks.writer import WriterUnavailable
 
 STATES = {
-    "pending": ("flag", "wait", "Waits for a person"),
-    "approved": ("check", "ok", "Approved"),
-    "rejected": ("cross", "fail", "Rejected"),
-    "expired": ("hour", "fail", "Expired"),
-    "stale": ("retry", "risk", "Asked again"),
-    "cancelled": ("stop", "plain", "Void"),
+    "pending": ("flag", "wait", later("Waits for a person")),
+    "approved": ("check", "ok", later("Approved")),
+    "rejected": ("cross", "fail", later("Rejected")),
+    "expired": ("hour", "fail", later("Expired")),
+    "stale": ("retry", "risk", later("Asked again")),
+    "cancelled": ("stop", "plain", later("Void")),
 }
 
 
@@ -38,11 +41,13 @@ STATES = {
 class ApprovalAdmin(EvidenceAdmin):
     change_form_template = "admin/tasks/approval/change_form.html"
     change_list_template = "admin/tasks/approval/change_list.html"
-    list_display = ["call", "state", "risk", "of_task", "created_at", "expires_at", "decided_by"]
+    list_display = ["call", "state", "level", "of_task", "created_at", "expires_at", "decided_by"]
     list_filter = [("status", worded(STATES)), "kind", "task__trigger", "workspace"]
     list_select_related = ["task", "resolved_by"]
     search_fields = ["tool", "task__goal", "task__session__title"]
-    search_help_text = "A tool, words of the task's goal or session, or the id of an approval."
+    search_help_text = later(
+        "A tool, words of the task's goal or session, or the id of an approval."
+    )
     ordering = ["-waits", "-created_at", "-id"]
     readonly_fields = [
         "call",
@@ -52,11 +57,11 @@ class ApprovalAdmin(EvidenceAdmin):
         "why",
         "bound_to",
         "said_yes",
-        "told",
+        "people_told",
         "decided",
         "the_comment",
     ]
-    fieldsets = [("What is asked", {"fields": [*readonly_fields]})]
+    fieldsets = [(later("What is asked"), {"fields": [*readonly_fields]})]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("task", "resolved_by", "replaced_by")
@@ -79,9 +84,9 @@ class ApprovalAdmin(EvidenceAdmin):
     def beside(self, request: HttpRequest, object_id: str) -> dict[str, Any]:
         approval = self.row(request, object_id)
         return {
-            "diff": diffs.parse(approval.diff, limit=None),
+            "diff": diffs.parse(told_evidence(approval.diff), limit=None),
             "may_decide": approval.status == Approval.Status.PENDING and may(request, approval),
-            "title": f"Approval {str(approval.pk)[:8]}",
+            "title": say("Approval {id}", id=str(approval.pk)[:8]),
             "subtitle": _sentence(approval),
             "arguments": words.pretty(approval.arguments),
             "standing": words.line(approval.standing, 200),
@@ -95,7 +100,7 @@ class ApprovalAdmin(EvidenceAdmin):
         approval = self.row(request, object_id)
         if not may(request, approval):
             return self._back(
-                request, approval, "You may not decide this approval.", messages.ERROR
+                request, approval, say("You may not decide this approval."), messages.ERROR
             )
         user_id = request.user.pk
         assert user_id is not None  # admin_view lets nobody else in
@@ -104,18 +109,19 @@ class ApprovalAdmin(EvidenceAdmin):
         except ServiceError as refusal:
             return self._refused(request, approval, refusal)
         except WriterUnavailable as trouble:
-            return self._back(request, approval, f"Nothing was decided: {trouble}", messages.ERROR)
-        told = f"It is {done.status}. The task goes on."
+            said = say("Nothing was decided: {why}", why=told(str(trouble)))
+            return self._back(request, approval, said, messages.ERROR)
+        said = say("{status}. The task goes on.", status=STATES[done.status][2])
         if done.status == Approval.Status.PENDING:
-            told = "Your yes is noted. One more person must agree."
-        return self._back(request, approval, told, messages.SUCCESS)
+            said = say("Your yes is noted. One more person must agree.")
+        return self._back(request, approval, said, messages.SUCCESS)
 
     def policy_page(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {
             **self.admin_site.each_context(request),
-            "title": "Policy settings in force",
+            "title": say("Policy settings in force"),
             "opts": self.opts,
             **policy.page(),
         }
@@ -126,54 +132,60 @@ class ApprovalAdmin(EvidenceAdmin):
     ) -> HttpResponse:
         successor = as_uuid((refusal.details or {}).get("approval_id")) if _stale(refusal) else None
         found = Approval.objects.filter(pk=successor).first() if successor else None
-        return self._back(request, found or approval, refusal.message, messages.WARNING)
+        return self._back(request, found or approval, told(refusal.message), messages.WARNING)
 
     def _back(
-        self, request: HttpRequest, approval: Approval, told: str, level: int
+        self, request: HttpRequest, approval: Approval, said: str, level: int
     ) -> HttpResponseRedirect:
-        self.message_user(request, told, level)
+        self.message_user(request, said, level)
         return HttpResponseRedirect(reverse("admin:tasks_approval_change", args=[approval.pk]))
 
     # ── columns and fields ────────────────────────────────────────────────────────────────────
 
-    @admin.display(description="call", ordering="tool")
+    @admin.display(description=later("call"), ordering="tool")
     def call(self, approval: Approval) -> SafeString:
         call = words.call_of(approval.tool, approval.edited_arguments or approval.arguments)
         return format_html("{} <code>{}</code>", call.todo.capitalize(), call.subject)
 
-    @admin.display(description="status", ordering="status")
+    @admin.display(description=later("status"), ordering="status")
     def state(self, approval: Approval) -> SafeString:
         return badge(*STATES[approval.status])
 
-    @admin.display(description="task")
+    @admin.display(description=later("risk"))
+    def level(self, approval: Approval) -> str:
+        return said_risk(approval.risk)
+
+    @admin.display(description=later("task"))
     def of_task(self, approval: Approval) -> SafeString | str:
         return link(approval.task, words.line(goals.plain(approval.task.goal), 80))
 
-    @admin.display(description="decided by")
+    @admin.display(description=later("decided by"))
     def decided_by(self, approval: Approval) -> str:
         return approval.resolved_by.get_username() if approval.resolved_by else "-"
 
-    @admin.display(description="Asked")
+    @admin.display(description=later("Asked"))
     def asked(self, approval: Approval) -> str:
-        silent = f", when silent: reject at {approval.expires_at:%H:%M:%S} UTC"
-        return f"{approval.created_at:%d %b %Y %H:%M:%S} UTC" + (
-            silent if approval.expires_at else ""
-        )
+        when = f"{words.at(approval.created_at)} UTC"
+        if approval.expires_at is None:
+            return when
+        return when + say(", when silent: reject at {at} UTC", at=f"{approval.expires_at:%H:%M:%S}")
 
-    @admin.display(description="Why it asks")
+    @admin.display(description=later("Why it asks"))
     def why(self, approval: Approval) -> str:
-        parts = [f"{approval.risk.capitalize()} risk", words.line(approval.reason, 1000)]
-        return " · ".join([*parts, words.line(approval.rule, 1000)])
+        parts = [said_risk(approval.risk), words.line(told(approval.reason), 1000)]
+        return " · ".join([*parts, words.line(told(approval.rule), 1000)])
 
-    @admin.display(description="Bound to")
+    @admin.display(description=later("Bound to"))
     def bound_to(self, approval: Approval) -> SafeString:
         return format_html(
-            "arguments <code>{}</code> · target <code>{}</code>",
+            "{} <code>{}</code> · {} <code>{}</code>",
+            say("arguments"),
             words.ends(approval.arguments_digest),
+            say("target"),
             words.ends(approval.target_digest),
         )
 
-    @admin.display(description="Said yes")
+    @admin.display(description=later("Said yes"))
     def said_yes(self, approval: Approval) -> str:
         """Votes, where two people must agree; the last yes is the decision."""
         said = [
@@ -182,24 +194,26 @@ class ApprovalAdmin(EvidenceAdmin):
         ]
         return words.visible("\n".join(said)) or "-"
 
-    @admin.display(description="People told")
-    def told(self, approval: Approval) -> SafeString:
+    @admin.display(description=later("People told"))
+    def people_told(self, approval: Approval) -> SafeString:
         """Mails and webhooks about it."""
         return listing(Notice, str(approval.messages.count()), approval__id__exact=approval.pk)
 
-    @admin.display(description="Decided")
+    @admin.display(description=later("Decided"))
     def decided(self, approval: Approval) -> SafeString | str:
         if approval.resolved_at is None:
-            return "Not yet. Nothing has been done."
+            return say("Not yet. Nothing has been done.")
         after = (
-            format_html(" · asked again as {}", link(approval.replaced_by, "this approval"))
+            format_html(
+                " · {} {}", say("asked again as"), link(approval.replaced_by, say("this approval"))
+            )
             if approval.replaced_by
             else ""
         )
         by = self.decided_by(approval)
-        return format_html("{}, {}{}", by, f"{approval.resolved_at:%d %b %Y %H:%M:%S} UTC", after)
+        return format_html("{}, {}{}", by, f"{words.at(approval.resolved_at)} UTC", after)
 
-    @admin.display(description="Comment")
+    @admin.display(description=later("Comment"))
     def the_comment(self, approval: Approval) -> SafeString:
         said = " ".join(part for part in (approval.answer, approval.comment) if part)
         return format_html('<div class="ph-text">{}</div>', words.visible(said) or "-")

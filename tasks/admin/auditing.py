@@ -20,6 +20,7 @@ from tasks.admin.base import EvidenceAdmin, by
 from tasks.admin.lists import KnownValues
 from tasks.api.exports import attachment
 from tasks.models import AuditEntry
+from tasks.words import later, say
 
 _CHECK = "admin_audit_check"
 
@@ -30,7 +31,7 @@ class AuditEntryAdmin(EvidenceAdmin):
     list_display = ["sequence", "created_at", "by", "action", "what", "short_hash"]
     list_filter = [("action", KnownValues), ("object_type", KnownValues)]
     search_fields = ["by", "object_id", "action"]
-    search_help_text = "A user, an action, or the id of what was changed."
+    search_help_text = later("A user, an action, or the id of what was changed.")
     id_search = "object_id"
     date_hierarchy = "created_at"
     ordering = ["-sequence"]
@@ -71,7 +72,7 @@ class AuditEntryAdmin(EvidenceAdmin):
                 "count": found.sequence,
                 "head": words.ends(found.hash),
                 "problem": found.problem,
-                "at": f"{timezone.now():%d %b %Y %H:%M:%S} UTC",
+                "at": f"{words.at(timezone.now())} UTC",
             }
         return HttpResponseRedirect(reverse("admin:tasks_auditentry_changelist"))
 
@@ -81,23 +82,23 @@ class AuditEntryAdmin(EvidenceAdmin):
             raise PermissionDenied
         return attachment(exports.of_audit(by(request)))
 
-    @admin.display(description="what")
+    @admin.display(description=later("what"))
     def what(self, entry: AuditEntry) -> str:
         return words.line(f"{entry.object_type} {_details(entry).get('name', '')}", 120)
 
-    @admin.display(description="hash")
+    @admin.display(description=later("hash"))
     def short_hash(self, entry: AuditEntry) -> SafeString:
         return format_html('<code title="{}">{}</code>', entry.hash, words.short(entry.hash))
 
-    @admin.display
+    @admin.display(description=later("before"))
     def before(self, entry: AuditEntry) -> SafeString | str:
         return _values(entry, "before")
 
-    @admin.display
+    @admin.display(description=later("after"))
     def after(self, entry: AuditEntry) -> SafeString | str:
         return _values(entry, "after")
 
-    @admin.display
+    @admin.display(description=later("note"))
     def note(self, entry: AuditEntry) -> str:
         return words.visible(str(_details(entry).get("note") or "-"))
 
@@ -107,7 +108,7 @@ def _details(entry: AuditEntry) -> dict[str, Any]:
     try:
         found = json.loads(entry.details)
     except ValueError:
-        return {"note": "These details cannot be read. Check the chain."}
+        return {"note": say("These details cannot be read. Check the chain.")}
     return found if isinstance(found, dict) else {}
 
 

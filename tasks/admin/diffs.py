@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from agent.toolbox import NOT_A_DIFF
-from tasks.admin.words import visible
+from tasks.admin.words import say, visible
 
 MAX_LINES = 400
 """Rows of one diff in a log; the approval's own page shows all."""
@@ -51,7 +51,7 @@ class Diff:
         if self.rows and not (self.added or self.deleted):
             return ""
         parts = [f"+{self.added}" if self.added else "", f"−{self.deleted}" if self.deleted else ""]  # noqa: RUF001
-        return " ".join(part for part in parts if part) or "nothing"
+        return " ".join(part for part in parts if part) or say("nothing")
 
 
 def parse(text: str, limit: int | None = MAX_LINES) -> Diff | None:

@@ -14,6 +14,9 @@ from agent import events as ev
 from tasks import goals
 from tasks.admin import calls, words
 from tasks.admin.said import Context, Said, text_fold
+from tasks.admin.words import say as t
+from tasks.told import told
+from tasks.words import later
 
 
 def say(event: ev.StoredEvent, context: Context) -> Said:
@@ -31,48 +34,63 @@ def say(event: ev.StoredEvent, context: Context) -> Said:
 # ── the life of the task ──────────────────────────────────────────────────────────────────────
 
 _ENTRANCES = {
-    "chat": "from the chat page",
-    "api": "by the API",
-    "agui": "by AG-UI",
-    "webhook": "by a webhook",
-    "cron": "by a schedule",
-    "command": "on the command line",
+    "chat": later("{who} asked, from the chat page"),
+    "api": later("{who} asked, by the API"),
+    "agui": later("{who} asked, by AG-UI"),
+    "webhook": later("{who} asked, by a webhook"),
+    "cron": later("{who} asked, by a schedule"),
+    "command": later("{who} asked, on the command line"),
+}
+_RUNS = {
+    "start": later("Run {n} started with"),
+    "resume": later("Run {n} went on with"),
+    "recover": later("Run {n} took over with"),
+}
+_METERS = {
+    "steps": later("steps"),
+    "seconds": later("seconds"),
+    "tokens": later("tokens"),
+    "cost": later("cost"),
 }
 
 
 def _created(event: ev.TaskCreated, context: Context) -> Said:
-    where = _ENTRANCES.get(event.trigger, event.trigger)
-    follows = f"Follow-up of task {event.follow_up_of}." if event.follow_up_of else ""
-    lead = f"{words.line(context.asker)} asked, {where}"
-    return Said(
-        mark="user", lead=lead, sub=follows, folds=text_fold("The goal", goals.plain(event.goal))
-    )
+    asked = str(_ENTRANCES.get(event.trigger, f"{{who}}: {event.trigger}"))
+    lead = asked.replace("{who}", words.line(context.asker) or t("Somebody"))
+    follows = t("Follow-up of task {id}.", id=event.follow_up_of) if event.follow_up_of else ""
+    folds = text_fold(t("The goal"), goals.plain(event.goal))
+    return Said(mark="user", lead=lead, sub=follows, folds=folds)
 
 
 def _started(event: ev.TaskStarted, context: Context) -> Said:
-    how = {"start": "started", "resume": "went on", "recover": "took over"}
-    limits = ", ".join(f"{name} {value}" for name, value in event.limits.items() if value)
+    limits = ", ".join(
+        f"{_METERS.get(name, name)} {value:g}" for name, value in event.limits.items() if value
+    )
+    sub = [t("Mode {mode}.", mode=event.mode)]
+    sub += [t("Limits: {limits}.", limits=limits)] if limits else []
     return Said(
         mark="run",
         tone="run",
-        lead=f"Run {event.run} {how.get(event.reason, event.reason)} with",
+        lead=str(_RUNS.get(event.reason, event.reason)).replace("{n}", str(event.run)),
         subject=words.line(event.model),
-        sub=f"Mode {event.mode}." + (f" Limits: {limits}." if limits else ""),
+        sub=" ".join(sub),
     )
 
 
 def _recovered(event: ev.TaskRecovered, context: Context) -> Said:
-    before = f" It was held by {event.previous_worker}." if event.previous_worker else ""
-    return Said(mark="retry", tone="risk", lead="Taken over", sub=words.line(event.reason) + before)
+    sub = [words.line(told(event.reason))]
+    if event.previous_worker:
+        sub.append(t("It was held by {worker}.", worker=event.previous_worker))
+    return Said(mark="retry", tone="risk", lead=t("Taken over"), sub=" ".join(sub))
 
 
 def _message(event: ev.UserMessageAdded, context: Context) -> Said:
     return Said(
         mark="user",
-        lead=f"{words.line(event.by)} said",
+        lead=t("{who} said", who=words.line(event.by)),
         sub=words.line(event.text),
         strong=True,
-        folds=text_fold("The whole message", event.text) if len(event.text) > 200 else (),
+        folds=text_fold(t("The whole message"), event.text) if len(event.text) > 200 else (),
     )
 
 
@@ -80,108 +98,117 @@ def _answered(event: ev.AgentCompleted, context: Context) -> Said:
     return Said(
         mark="check",
         tone="ok",
-        lead="Final answer",
-        folds=text_fold("The answer", event.final_answer),
+        lead=t("Final answer"),
+        folds=text_fold(t("The answer"), event.final_answer),
     )
 
 
 def _completed(event: ev.TaskCompleted, context: Context) -> Said:
-    return Said(mark="check", tone="ok", lead="Completed", strong=True)
+    return Said(mark="check", tone="ok", lead=t("Completed"), strong=True)
 
 
 def _failed(event: ev.TaskFailed, context: Context) -> Said:
-    sub = f"{event.error.message} {event.error.hint}"
-    return Said(mark="cross", tone="fail", lead="Failed", sub=words.line(sub, 1000), strong=True)
+    sub = words.line(f"{told(event.error.message)} {told(event.error.hint or '')}", 1000)
+    return Said(mark="cross", tone="fail", lead=t("Failed"), sub=sub, strong=True)
 
 
 def _cancelled(event: ev.TaskCancelled, context: Context) -> Said:
-    by = f" by {words.line(event.by)}" if event.by else ""
-    return Said(mark="stop", tone="fail", lead=f"Stopped{by}", strong=True)
+    lead = t("Stopped by {who}", who=words.line(event.by)) if event.by else t("Stopped")
+    return Said(mark="stop", tone="fail", lead=lead, strong=True)
 
 
 def _over_budget(event: ev.BudgetExceeded, context: Context) -> Said:
-    return Said(
-        mark="gauge", tone="fail", lead="Limit reached", sub=words.line(event.message), strong=True
-    )
+    sub = words.line(told(event.message))
+    return Said(mark="gauge", tone="fail", lead=t("Limit reached"), sub=sub, strong=True)
 
 
 # ── the model ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _call_began(event: ev.ModelCallStarted, context: Context) -> Said:
-    again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return Said(
-        mark="chip", lead=f"Model asked, step {event.step}{again}", routine=event.attempt == 1
-    )
+    if event.attempt == 1:
+        return Said(mark="chip", lead=t("Model asked, step {n}", n=event.step), routine=True)
+    lead = t("Model asked, step {n}, attempt {attempt}", n=event.step, attempt=event.attempt)
+    return Said(mark="chip", lead=lead)
 
 
 def _call_retried(event: ev.ModelCallRetried, context: Context) -> Said:
-    wait = f" after {event.delay_seconds:g} s" if event.delay_seconds else ""
-    return Said(
-        mark="retry",
-        tone="fail",
-        lead=f"Model call failed, attempt {event.attempt}: tried again{wait}",
-        sub=words.line(event.error.message, 1000),
-    )
+    lead = t("Model call failed, attempt {n}: tried again", n=event.attempt)
+    wait = t(" after {n} s", n=f"{event.delay_seconds:g}") if event.delay_seconds else ""
+    sub = words.line(told(event.error.message), 1000)
+    return Said(mark="retry", tone="fail", lead=lead + wait, sub=sub)
 
 
 def _call_finished(event: ev.ModelCallFinished, context: Context) -> Said:
     usage = event.usage
-    about = "about " if usage.estimated else ""
-    cost = "" if event.cost is None else f", cost {event.cost:.4f}"
+    parts = [
+        words.seconds(event.duration_ms / 1000),
+        (t("about ") if usage.estimated else "")
+        + t("{tokens} in", tokens=words.tokens(usage.input_tokens)),
+        t("{tokens} out", tokens=words.tokens(usage.output_tokens)),
+    ]
+    if event.cost is not None:
+        parts.append(t("cost {cost}", cost=f"{event.cost:.4f}"))
+    usual = event.finish_reason in ("stop", "tool_calls")
     return Said(
         mark="chip",
-        lead=f"Model call, step {event.step}: {words.seconds(event.duration_ms / 1000)}, "
-        f"{about}{words.tokens(usage.input_tokens)} in, {words.tokens(usage.output_tokens)} out{cost}",
+        lead=t("Model call, step {n}: {parts}", n=event.step, parts=", ".join(parts)),
         routine=True,
-        sub=""
-        if event.finish_reason in ("stop", "tool_calls")
-        else f"Ended: {event.finish_reason}.",
+        sub="" if usual else t("Ended: {reason}.", reason=event.finish_reason),
     )
 
 
 def _reasoning(event: ev.ReasoningMessage, context: Context) -> Said:
-    folds = text_fold("Its reasoning", event.text)
-    return Said(mark="chip", lead="It reasoned", routine=True, folds=folds)
+    folds = text_fold(t("Its reasoning"), event.text)
+    return Said(mark="chip", lead=t("It reasoned"), routine=True, folds=folds)
 
 
 def _assistant(event: ev.AssistantMessageAdded, context: Context) -> Said:
     cut_off = event.partial is True
     return Said(
         mark="chip",
-        lead="It began to say, and was cut off" if cut_off else "It said",
+        lead=t("It began to say, and was cut off") if cut_off else t("It said"),
         sub=words.line(event.text, 160),
-        folds=text_fold("What it said", event.text),
+        folds=text_fold(t("What it said"), event.text),
     )
 
 
 def _compacted(event: ev.ContextCompacted, context: Context) -> Said:
     return Said(
         mark="gap",
-        lead=f"Events {event.from_sequence} to {event.to_sequence} were summed up for the model",
-        folds=text_fold("The summary", event.summary),
+        lead=t(
+            "Events {n} to {m} were summed up for the model",
+            n=event.from_sequence,
+            m=event.to_sequence,
+        ),
+        folds=text_fold(t("The summary"), event.summary),
     )
 
 
 def _warned(event: ev.BudgetWarning, context: Context) -> Said:
-    used = f"{event.used:g} of {event.limit:g} {event.which} used"
-    return Said(mark="gauge", tone="risk", lead=f"Near a limit: {used}")
+    lead = t(
+        "Near a limit: {used} of {limit} {which} used",
+        used=f"{event.used:g}",
+        limit=f"{event.limit:g}",
+        which=_METERS.get(event.which, event.which),
+    )
+    return Said(mark="gauge", tone="risk", lead=lead)
 
 
 def _artifact(event: ev.ArtifactRecorded, context: Context) -> Said:
     return Said(
         mark="file",
         tone="ok",
-        lead="Made",
+        lead=t("Made"),
         subject=words.visible(event.path),
-        tail=f", {event.size:,} bytes",
-        sub=f"Digest {words.ends(event.sha256)}.",
+        tail=t(", {n} bytes", n=f"{event.size:,}"),
+        sub=t("Digest {digest}.", digest=words.ends(event.sha256)),
     )
 
 
 def _other(event: Any, context: Context) -> Said:
     """A kind that has no words yet: its name, and all that it says."""
-    folds = text_fold("Payload", words.pretty(ev.payload_of(event)))
+    folds = text_fold(t("Payload"), words.pretty(ev.payload_of(event)))
     return Said(mark="gap", lead=event.type.replace("_", " ").capitalize(), folds=folds)
 
 

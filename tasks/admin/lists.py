@@ -14,6 +14,8 @@ from django.db.models import Max, Min, Model, QuerySet
 from django.utils import timezone
 from django.utils.functional import cached_property
 
+from tasks.words import say
+
 if TYPE_CHECKING:
     Rows = QuerySet[Any]
     Pages = Paginator[Any]
@@ -28,7 +30,7 @@ class AtLeast(int):
     """As many rows as anybody will leaf through; there may be more."""
 
     def __str__(self) -> str:
-        return f"{int(self):,} or more"
+        return say("{n} or more", n=f"{int(self):,}")
 
 
 class ShortPaginator(Pages):

@@ -8,12 +8,14 @@ from django.utils.safestring import SafeString
 from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, badge, link
 from tasks.models import Notice
+from tasks.told import told
+from tasks.words import later
 
 _STATES = {
-    "pending": ("hour", "wait", "To be sent"),
-    "sent": ("check", "ok", "Sent"),
-    "failed": ("cross", "fail", "Given up"),
-    "dropped": ("stop", "plain", "Not needed any more"),
+    "pending": ("hour", "wait", later("To be sent")),
+    "sent": ("check", "ok", later("Sent")),
+    "failed": ("cross", "fail", later("Given up")),
+    "dropped": ("stop", "plain", later("Not needed any more")),
 }
 
 
@@ -23,7 +25,7 @@ class NoticeAdmin(EvidenceAdmin):
     list_filter = ["status", "channel"]
     list_select_related = ["approval"]
     search_fields = ["address"]
-    search_help_text = "A mailbox or a host, or the id of a message."
+    search_help_text = later("A mailbox or a host, or the id of a message.")
     date_hierarchy = "created_at"
     readonly_fields = [
         "about",
@@ -40,14 +42,14 @@ class NoticeAdmin(EvidenceAdmin):
     ]
     fields = [*readonly_fields]
 
-    @admin.display(description="state", ordering="status")
+    @admin.display(description=later("state"), ordering="status")
     def state(self, notice: Notice) -> SafeString:
         return badge(*_STATES[notice.status])
 
-    @admin.display(description="approval")
+    @admin.display(description=later("approval"))
     def about(self, notice: Notice) -> SafeString | str:
         return link(notice.approval)
 
-    @admin.display(description="last problem")
+    @admin.display(description=later("last problem"))
     def why(self, notice: Notice) -> str:
-        return words.visible(notice.error) or "-"
+        return words.visible(told(notice.error)) or "-"

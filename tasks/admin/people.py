@@ -20,6 +20,8 @@ from tasks.admin.editing import AuditedAdmin
 from tasks.conf import conf
 from tasks.errors import Invalid
 from tasks.models import ApiToken, Member, Workspace
+from tasks.told import told
+from tasks.words import later, say
 
 if TYPE_CHECKING:
     WorkspaceModelForm = forms.ModelForm[Workspace]
@@ -36,10 +38,10 @@ class WorkspaceForm(WorkspaceModelForm):
     """Administrators may register a folder outside the workspaces folder."""
     mcp_servers = forms.MultipleChoiceField(
         required=False,
-        label="MCP servers",
+        label=later("MCP servers"),
         choices=lambda: [(name, name) for name in conf().mcp_servers],
         widget=forms.CheckboxSelectMultiple,
-        help_text="That its tasks may use, of those in PILOTHOUSE_MCP_SERVERS.",
+        help_text=later("That its tasks may use, of those in PILOTHOUSE_MCP_SERVERS."),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -47,7 +49,7 @@ class WorkspaceForm(WorkspaceModelForm):
         if self.instance._state.adding:
             self._check_new(values)
         elif self._renamed_to_a_taken_name(values):
-            self.add_error("name", "There is a workspace with this name already.")
+            self.add_error("name", say("There is a workspace with this name already."))
         return values
 
     def _check_new(self, values: dict[str, Any]) -> None:
@@ -57,7 +59,8 @@ class WorkspaceForm(WorkspaceModelForm):
         try:
             real = workspaces.checked_root(owner, name, root, anywhere=self.anywhere)
         except Invalid as invalid:
-            self.add_error("name" if invalid.code == "workspace_name" else "root", invalid.message)
+            where = "name" if invalid.code == "workspace_name" else "root"
+            self.add_error(where, told(invalid.message))
         else:
             values["root"] = str(real)
 
@@ -81,7 +84,7 @@ class WorkspaceAdmin(AuditedAdmin):
     list_display = ["called", "owner", "root", "member_count", "created_at"]
     list_select_related = ["owner"]
     search_fields = ["name", "root", "owner__username"]
-    search_help_text = "A name, a folder, an owner, or a workspace's id."
+    search_help_text = later("A name, a folder, an owner, or a workspace's id.")
     date_hierarchy = "created_at"
     autocomplete_fields = ["owner"]
     fields = ["name", "owner", "root", "mode", "instructions", "mcp_servers"]
@@ -106,11 +109,11 @@ class WorkspaceAdmin(AuditedAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    @admin.display(description="name", ordering="name")
+    @admin.display(description=later("name"), ordering="name")
     def called(self, workspace: Workspace) -> str:
         return words.line(workspace.name)
 
-    @admin.display(description="members")
+    @admin.display(description=later("members"))
     def member_count(self, workspace: Workspace) -> int:
         return int(vars(workspace)["number_of_members"])
 
@@ -155,23 +158,23 @@ class ApiTokenAdmin(EvidenceAdmin):
             return HttpResponseNotAllowed(["POST"])
         get_object_or_404(ApiToken, pk=token_id)
         if not self.may_revoke(request):
-            self.message_user(request, "You may not revoke tokens.", messages.ERROR)
+            self.message_user(request, say("You may not revoke tokens."), messages.ERROR)
         elif access.revoke_token(token_id, request.user.get_username()):
-            self.message_user(request, "The token is revoked.", messages.SUCCESS)
+            self.message_user(request, say("The token is revoked."), messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tasks_apitoken_change", args=[token_id]))
 
-    @admin.display(description="token", ordering="prefix")
+    @admin.display(description=later("token"), ordering="prefix")
     def shown(self, token: ApiToken) -> str:
         return words.line(str(token))
 
-    @admin.display(description="state")
+    @admin.display(description=later("state"))
     def state(self, token: ApiToken) -> SafeString:
         if token.revoked_at:
-            return badge("deny", "plain", "Revoked")
+            return badge("deny", "plain", say("Revoked"))
         if token.expires_at and token.expires_at <= timezone.now():
-            return badge("hour", "plain", "Expired")
-        return badge("check", "ok", "Good")
+            return badge("hour", "plain", say("Expired"))
+        return badge("check", "ok", say("Good"))
 
-    @admin.display(description="scopes")
+    @admin.display(description=later("scopes"))
     def what_for(self, token: ApiToken) -> str:
         return ", ".join(token.scopes)

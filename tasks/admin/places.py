@@ -14,9 +14,10 @@ from django.utils.safestring import SafeString
 
 from tasks import exports, goals
 from tasks.admin import words
-from tasks.admin.base import EvidenceAdmin, by, link, listing
+from tasks.admin.base import EvidenceAdmin, badge, by, link, listing
 from tasks.api.exports import attachment
 from tasks.models import Artifact, Session, Task
+from tasks.words import later, say
 
 
 @admin.register(Session)
@@ -26,15 +27,14 @@ class SessionAdmin(EvidenceAdmin):
         "name",
         "owner",
         "the_workspace",
-        "archived",
-        "deleted",
+        "place",
         "created_at",
         "updated_at",
     ]
     list_filter = ["archived", "hidden", "workspace"]
     list_select_related = ["owner", "workspace"]
     search_fields = ["title", "owner__username"]
-    search_help_text = "Words of the title, a user's name, or a session's id."
+    search_help_text = later("Words of the title, a user's name, or a session's id.")
     date_hierarchy = "created_at"
     ordering = ["-created_at", "-id"]
     readonly_fields = [
@@ -43,8 +43,7 @@ class SessionAdmin(EvidenceAdmin):
         "the_workspace",
         "tasks",
         "events",
-        "archived",
-        "deleted",
+        "place",
         "forked",
         "created_at",
         "updated_at",
@@ -64,34 +63,40 @@ class SessionAdmin(EvidenceAdmin):
         """The logs of all its tasks, signed; also of a deleted session."""
         return attachment(exports.of_session(self.row(request, object_id), by(request)))
 
-    @admin.display(description="title", ordering="title")
+    @admin.display(description=later("title"), ordering="title")
     def name(self, session: Session) -> str:
         return words.line(str(session))
 
-    @admin.display(description="workspace", ordering="workspace__name")
+    @admin.display(description=later("workspace"), ordering="workspace__name")
     def the_workspace(self, session: Session) -> SafeString | str:
         return link(session.workspace, words.line(session.workspace.name))
 
-    @admin.display(boolean=True, ordering="hidden")
-    def deleted(self, session: Session) -> bool:
-        """For its owner; the log stays."""
-        return session.hidden
+    @admin.display(description=later("where"))
+    def place(self, session: Session) -> SafeString:
+        """Deleted is for its people; the log stays."""
+        if session.hidden:
+            return badge("cross", "plain", say("Deleted"))
+        if session.archived:
+            return badge("file", "plain", say("In the archive"))
+        return badge("check", "plain", say("In the list"))
 
-    @admin.display
+    @admin.display(description=later("tasks"))
     def tasks(self, session: Session) -> SafeString:
-        return listing(Task, f"{session.tasks.count()} tasks", session__id__exact=session.pk)
+        said = words.count(session.tasks.count(), "{n} task", "{n} tasks")
+        return listing(Task, said, session__id__exact=session.pk)
 
-    @admin.display
+    @admin.display(description=later("events"))
     def events(self, session: Session) -> str:
         """Positions have no gaps, so nobody needs to count."""
         return f"{session.last_position:,}"
 
-    @admin.display(description="forked from")
+    @admin.display(description=later("forked from"))
     def forked(self, session: Session) -> SafeString | str:
         origin = session.forked_from
         if origin is None:
             return "-"
-        return format_html("{}, event {}", link(origin, "a task"), session.forked_at_sequence)
+        at = say("event {n}", n=session.forked_at_sequence)
+        return format_html("{}, {}", link(origin, say("a task")), at)
 
 
 @admin.register(Artifact)
@@ -99,7 +104,7 @@ class ArtifactAdmin(EvidenceAdmin):
     list_display = ["where", "of_task", "media_type", "size", "created_at"]
     list_select_related = ["task"]
     search_fields = ["path", "sha256"]
-    search_help_text = "A part of the path, a SHA-256, or a task's id."
+    search_help_text = later("A part of the path, a SHA-256, or a task's id.")
     id_search = "task_id"
     date_hierarchy = "created_at"
     ordering = ["-created_at", "-id"]
@@ -109,10 +114,10 @@ class ArtifactAdmin(EvidenceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("task")
 
-    @admin.display(description="path", ordering="path")
+    @admin.display(description=later("path"), ordering="path")
     def where(self, artifact: Artifact) -> SafeString:
         return format_html("<code>{}</code>", words.visible(artifact.path))
 
-    @admin.display(description="task")
+    @admin.display(description=later("task"))
     def of_task(self, artifact: Artifact) -> SafeString | str:
         return link(artifact.task, words.line(goals.plain(artifact.task.goal), 80))

@@ -8,8 +8,10 @@ from typing import Any
 
 from agent.mcp.declared import Server
 from agent.scrub import Scrubber
+from tasks.admin import words
 from tasks.conf import Conf, conf
 from tasks.policy_in_force import policy_in_force
+from tasks.words import say
 
 SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
     "Modes in force": (
@@ -48,11 +50,11 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "Limits of a session, a person's day, everybody's day": (
         *(
-            (f"max_{whose}_{what}", f"{what} of {of}")
+            (f"max_{whose}_{what}", of)
             for whose, of in (
-                ("session", "a session over all its tasks"),
-                ("user", "one person within a day"),
-                ("day", "everybody together within a day"),
+                ("session", "of a session over all its tasks"),
+                ("user", "of one person within a day"),
+                ("day", "of everybody together within a day"),
             )
             for what in ("steps", "seconds", "tokens", "cost")
         ),
@@ -118,7 +120,7 @@ def page() -> dict[str, Any]:
     )
     return {
         "groups": [
-            (title, [_setting(settings, name, meaning) for name, meaning in rows])
+            (say(title), [_setting(settings, name, say(meaning)) for name, meaning in rows])
             for title, rows in {**SHOWN, OTHERS: others}.items()
         ],
         "policy": policy_in_force(),
@@ -131,49 +133,49 @@ def _setting(settings: Conf, name: str, meaning: str) -> Setting:
     return Setting(
         name=variable,
         value=_shown(name, value),
-        meaning=f"{meaning}. {MODES[str(value)]}" if str(value) in MODES else meaning,
-        source="environment or .env" if given else _default_source(name),
+        meaning=f"{meaning}. {say(MODES[str(value)])}" if str(value) in MODES else meaning,
+        source=say("environment or .env") if given else _default_source(name),
     )
 
 
 def _default_source(name: str) -> str:
     if name in KEY_FILES:
-        return f"file {name.replace('_', '.')}, made by set-up"
+        return say("file {name}, made by set-up", name=name.replace("_", "."))
     with_default = {
         field.name
         for field in fields(Conf)
         if field.default is not MISSING or field.default_factory is not MISSING
     }
     return (
-        "default"
+        say("default")
         if name in with_default or name == "var_dir"
-        else "default, inside PILOTHOUSE_VAR_DIR"
+        else say("default, inside PILOTHOUSE_VAR_DIR")
     )
 
 
 def _shown(name: str, value: object) -> str:
     if name in SECRET:
-        return "set, not shown" if value else "not set"
+        return say("set, not shown") if value else say("not set")
     match value:
         case None:
-            return "no limit" if name.startswith("max_") else "not set"
+            return say("no limit") if name.startswith("max_") else say("not set")
         case bool():
-            return "on" if value else "off"
+            return say("on") if value else say("off")
         case float():
             return f"{value:g}"
         case "" | ():
-            return "not set"
+            return say("not set")
         case str() if "://" in value:
             return Scrubber()(value)  # a user and a password may stand in it
         case tuple():
             return ", ".join(map(str, value))
         case Mapping():
-            return ", ".join(_pair(key, item) for key, item in value.items()) or "not set"
+            return ", ".join(_pair(key, item) for key, item in value.items()) or say("not set")
         case _:
             return str(value)
 
 
 def _pair(name: object, value: object) -> str:
     if isinstance(value, Server):
-        return f"{name} ({value.where}; {len(value.tools)} tools)"
+        return f"{name} ({value.where}; {words.count(len(value.tools), '{n} tool', '{n} tools')})"
     return f"{name}={value}"

@@ -12,16 +12,23 @@ from django import forms
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import resolve, reverse
+from django.utils.safestring import SafeString
 
 from tasks import profiles, wiring
-from tasks.admin.base import FastAdmin
+from tasks.admin.base import FastAdmin, badge
 from tasks.models import ModelProfile
 from tasks.profiles import NewKey
+from tasks.told import told
+from tasks.words import later, say
 
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[ModelProfile]
 else:
     ModelForm = forms.ModelForm  # not generic at run time
+
+
+_HINTS = {"none": later("none"), "set, not shown": later("set, not shown")}
+"""Else it is `env:NAME`."""
 
 
 class ProfileForm(ModelForm):
@@ -31,12 +38,14 @@ class ProfileForm(ModelForm):
         required=False,
         max_length=4000,
         strip=True,
-        label="New key",
+        label=later("New key"),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}, render_value=False),
-        help_text="The key itself (stored sealed, never shown again) or env:NAME for a variable "
-        "of the server's environment. Empty: the key stays, unless the base URL changes.",
+        help_text=later(
+            "The key itself (stored sealed, never shown again) or env:NAME for a variable "
+            "of the server's environment. Empty: the key stays, unless the base URL changes."
+        ),
     )
-    erase_key = forms.BooleanField(required=False, label="Erase the key")
+    erase_key = forms.BooleanField(required=False, label=later("Erase the key"))
 
     class Meta:
         model = ModelProfile
@@ -50,7 +59,7 @@ class ProfileForm(ModelForm):
         text: str = self.cleaned_data["new_key"]
         problem = profiles.key_problem(text)
         if problem:
-            raise forms.ValidationError(problem)
+            raise forms.ValidationError(told(problem))
         return text
 
     def _post_clean(self) -> None:
@@ -58,7 +67,7 @@ class ProfileForm(ModelForm):
         super()._post_clean()  # type: ignore[misc] # Django's hook, which its stubs leave out
         if not self.errors:
             for field, problem in profiles.problems(self.instance).items():
-                self.add_error(field, problem)
+                self.add_error(field, told(problem))
 
     def key(self) -> NewKey | None:
         if self.cleaned_data["erase_key"]:
@@ -71,25 +80,30 @@ class ProfileForm(ModelForm):
 class ModelProfileAdmin(FastAdmin):
     form = ProfileForm
     change_form_template = "admin/profile.html"
-    list_display = ["name", "model", "base_url", "the_key", "context_size", "is_default"]
+    list_display = ["name", "model", "base_url", "the_key", "context_size", "first"]
     list_select_related = ["fallback"]
     search_fields = ["name", "model", "base_url"]
     readonly_fields = ["the_key"]
     actions = ["try_out"]
     fieldsets = [
         (None, {"fields": ["name", "base_url", "model", "stream", "is_default"]}),
-        ("Key", {"fields": ["the_key", "new_key", "erase_key"]}),
-        ("Limits and stand-in", {"fields": ["context_size", "limits", "fallback"]}),
+        (later("Key"), {"fields": ["the_key", "new_key", "erase_key"]}),
+        (later("Limits and stand-in"), {"fields": ["context_size", "limits", "fallback"]}),
         (
-            "Prices per million tokens",
+            later("Prices per million tokens"),
             {"fields": ["price_input", "price_cached", "price_output", "currency"]},
         ),
-        ("How its server differs", {"fields": ["options", "quirks"]}),
+        (later("How its server differs"), {"fields": ["options", "quirks"]}),
     ]
 
-    @admin.display(description="key")
+    @admin.display(description=later("is default"), ordering="is_default")
+    def first(self, profile: ModelProfile) -> SafeString | str:
+        return badge("check", "ok", say("is default")) if profile.is_default else "-"
+
+    @admin.display(description=later("key"))
     def the_key(self, profile: ModelProfile) -> str:
-        return profiles.key_hint(profile)
+        hint = profiles.key_hint(profile)
+        return str(_HINTS.get(hint, hint))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         profiles.save(obj, by=request.user.get_username(), key=form.key())
@@ -101,7 +115,7 @@ class ModelProfileAdmin(FastAdmin):
         for profile in queryset:
             profiles.delete(profile, by=request.user.get_username())
 
-    @admin.action(description="Test the connection", permissions=["change"])
+    @admin.action(description=later("Test the connection"), permissions=["change"])
     def try_out(self, request: HttpRequest, queryset: Any) -> None:
         for profile in queryset[:5]:
             self._try_out(request, profile)
@@ -132,8 +146,9 @@ class ModelProfileAdmin(FastAdmin):
         try:
             report = async_to_sync(wiring.try_out)(profile)
         except wiring.NoModel as missing:
-            messages.error(request, f"{profile.name}: {missing} {missing.hint}")
+            messages.error(request, f"{profile.name}: {told(str(missing))} {told(missing.hint)}")
             return
         for finding in report.findings:
             level = messages.SUCCESS if finding.ok else messages.ERROR
-            messages.add_message(request, level, f"{profile.name}, {finding.what}: {finding.said}")
+            said = f"{profile.name}, {told(finding.what)}: {told(finding.said)}"
+            messages.add_message(request, level, said)

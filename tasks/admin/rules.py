@@ -21,8 +21,10 @@ from tasks import explaining, rules, toolboxes
 from tasks.admin import words
 from tasks.admin.base import badge, link
 from tasks.admin.editing import AuditedAdmin
+from tasks.admin.unattended import modes
 from tasks.explaining import Question, Replayed, RuleSet
-from tasks.models import MODES, PolicyRule, Task, Workspace
+from tasks.models import PolicyRule, Task, Workspace
+from tasks.words import later, say
 
 REPLAYED = 50
 """Tasks whose calls are judged again on the page."""
@@ -45,23 +47,29 @@ class RuleForm(RuleModelForm):
             *(*PATTERNS, "priority", "final", "expires_at", "max_uses", "enabled"),
         )
         help_texts = {
-            "note": "What people read where this rule decided.",
-            "scope": "Where it counts; choose the one place below, or none for global.",
-            "capability": "e.g. file:write or file:*. Empty fits everything, here and below.",
-            "tool": "e.g. write_file",
-            "path": "In the workspace, links resolved: reports/ with all below, or **/*.md.",
-            "host": "e.g. example.com or *.example.com",
-            "command": "Words of each command of a line; a last ** for any more: git log **.",
-            "priority": "Higher is looked at first. A rule that denies always comes first.",
-            "final": "Decides over every other rule but one that denies; only of a global rule.",
-            "max_uses": "How many calls it may allow; empty: any number.",
+            "note": later("What people read where this rule decided."),
+            "scope": later("Where it counts; choose the one place below, or none for global."),
+            "capability": later(
+                "e.g. file:write or file:*. Empty fits everything, here and below."
+            ),
+            "tool": later("e.g. write_file"),
+            "path": later("In the workspace, links resolved: reports/ with all below, or **/*.md."),
+            "host": later("e.g. example.com or *.example.com"),
+            "command": later(
+                "Words of each command of a line; a last ** for any more: git log **."
+            ),
+            "priority": later("Higher is looked at first. A rule that denies always comes first."),
+            "final": later(
+                "Decides over every other rule but one that denies; only of a global rule."
+            ),
+            "max_uses": later("How many calls it may allow; empty: any number."),
         }
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         self._check_place(values)
         if values.get("final") and values.get("scope") != PolicyRule.Scope.GLOBAL:
-            self.add_error("final", "Only a global rule can be final.")
+            self.add_error("final", say("Only a global rule can be final."))
         for name in PATTERNS:
             try:
                 values[name] = patterns.tidied(name, values.get(name) or "")
@@ -73,35 +81,50 @@ class RuleForm(RuleModelForm):
         scope = values.get("scope")
         for name in ("workspace", "session", "task"):
             if name == scope and not values.get(name):
-                self.add_error(name, f"Say which {name}.")
+                self.add_error(name, say("Say which {place}.", place=say(name)))
             elif name != scope and values.get(name):
-                self.add_error(name, f"A {scope} rule has no {name}.")
+                said = say(
+                    "A {scope} rule has no {place}.", scope=say(scope or ""), place=say(name)
+                )
+                self.add_error(name, said)
 
 
 class ExplainForm(forms.Form):
     """What would happen to this call?"""
 
-    workspace = WorkspaceChoice(Workspace.objects.all())
-    tool = forms.ChoiceField(choices=lambda: [(name, name) for name in toolboxes.toolbox().names])
-    arguments = forms.CharField(
-        widget=forms.Textarea(attrs={"rows": 3, "cols": 60}), initial='{"path": "notes.md"}'
+    workspace = WorkspaceChoice(Workspace.objects.all(), label=later("Workspace"))
+    tool = forms.ChoiceField(
+        label=later("Tool"), choices=lambda: [(name, name) for name in toolboxes.toolbox().names]
     )
-    trigger = forms.ChoiceField(choices=Task.Trigger.choices, initial=Task.Trigger.CHAT)
-    mode = forms.ChoiceField(choices=[("", "as the server says"), *MODES], required=False)
+    arguments = forms.CharField(
+        label=later("Arguments"),
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 60}),
+        initial='{"path": "notes.md"}',
+    )
+    trigger = forms.ChoiceField(
+        label=later("Trigger"),
+        choices=lambda: Task._meta.get_field("trigger").choices or [],
+        initial=Task.Trigger.CHAT,
+    )
+    mode = forms.ChoiceField(
+        label=later("Mode"),
+        choices=modes,
+        required=False,
+    )
     draft = RuleChoice(
         PolicyRule.objects.filter(enabled=False),
         required=False,
-        label="Count this rule, too",
-        help_text="A rule that is switched off, to see what it would do.",
+        label=later("Count this rule, too"),
+        help_text=later("A rule that is switched off, to see what it would do."),
     )
 
     def clean_arguments(self) -> dict[str, Any]:
         try:
             arguments = json.loads(self.cleaned_data["arguments"])
         except ValueError:
-            raise forms.ValidationError("This is not JSON.") from None
+            raise forms.ValidationError(say("This is not JSON.")) from None
         if not isinstance(arguments, dict):
-            raise forms.ValidationError("The arguments are a JSON object.")
+            raise forms.ValidationError(say("The arguments are a JSON object."))
         return cast("dict[str, Any]", arguments)
 
     def rule_set(self) -> RuleSet:
@@ -128,16 +151,19 @@ class PolicyRuleAdmin(AuditedAdmin):
     list_filter = ["decision", "scope", "enabled"]
     list_select_related = ["workspace", "session", "task", "made_by", "made_from"]
     search_fields = ["note", "tool", "path", "host", "command", "made_by__username"]
-    search_help_text = "Words of the note, a pattern, who made it, or a rule's id."
+    search_help_text = later("Words of the note, a pattern, who made it, or a rule's id.")
     autocomplete_fields = ["workspace"]
     raw_id_fields = ["session", "task"]
     readonly_fields = ["origin", "uses"]
     fieldsets = [
         (None, {"fields": ["note", "decision", "enabled"]}),
-        ("Where it counts", {"fields": ["scope", "workspace", "session", "task"]}),
-        ("Which calls it fits", {"fields": [*PATTERNS]}),
-        ("Rank and end", {"fields": ["priority", "final", "expires_at", "max_uses", "uses"]}),
-        ("Origin", {"fields": ["origin"]}),
+        (later("Where it counts"), {"fields": ["scope", "workspace", "session", "task"]}),
+        (later("Which calls it fits"), {"fields": [*PATTERNS]}),
+        (
+            later("Rank and end"),
+            {"fields": ["priority", "final", "expires_at", "max_uses", "uses"]},
+        ),
+        (later("Origin"), {"fields": ["origin"]}),
     ]
 
     def get_urls(self) -> list[URLPattern]:
@@ -172,7 +198,7 @@ class PolicyRuleAdmin(AuditedAdmin):
         form = ExplainForm(request.GET or None)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": "What would happen to this call?",
+            "title": say("What would happen to this call?"),
             "opts": self.opts,
             "form": form,
         }
@@ -182,46 +208,52 @@ class PolicyRuleAdmin(AuditedAdmin):
 
     # ── columns and fields ────────────────────────────────────────────────────────────────────
 
-    @admin.display(description="rule", ordering="note")
+    @admin.display(description=later("rule"), ordering="note")
     def called(self, rule: PolicyRule) -> str:
         return words.line(str(rule))
 
-    @admin.display(description="decision", ordering="decision")
+    @admin.display(description=later("decision"), ordering="decision")
     def verdict(self, rule: PolicyRule) -> SafeString:
         return badge(*VERDICTS[rule.decision])
 
-    @admin.display(description="where")
+    @admin.display(description=later("where"))
     def place(self, rule: PolicyRule) -> SafeString | str:
         found = rule.workspace or rule.session or rule.task
-        return "everywhere" if found is None else link(found, words.line(str(found), 60))
+        return say("everywhere") if found is None else link(found, words.line(str(found), 60))
 
-    @admin.display(description="fits")
+    @admin.display(description=later("fits"))
     def fits(self, rule: PolicyRule) -> str:
-        parts = [f"{name} {value}" for name in PATTERNS if (value := getattr(rule, name))]
+        parts = [f"{say(name)} {value}" for name in PATTERNS if (value := getattr(rule, name))]
         if rule.digest:
-            parts.append("exactly one call")
-        return words.line(", ".join(parts), 200) or "every call"
+            parts.append(say("exactly one call"))
+        return words.line(", ".join(parts), 200) or say("every call")
 
-    @admin.display
+    @admin.display(description=later("uses"))
     def uses(self, rule: PolicyRule) -> str:
-        return "not counted" if rule.max_uses is None else f"{rule.used} of {rule.max_uses}"
+        if rule.max_uses is None:
+            return say("not counted")
+        return say("{used} of {limit}", used=rule.used, limit=rule.max_uses)
 
-    @admin.display
+    @admin.display(description=later("state"))
     def state(self, rule: PolicyRule) -> SafeString:
         return badge(*_state(rule))
 
-    @admin.display(description="made by", ordering="created_at")
+    @admin.display(description=later("made by"), ordering="created_at")
     def made(self, rule: PolicyRule) -> str:
-        return f"{rule.made_by.get_username()}{', on a card' if rule.made_from_id else ''}"
+        who = rule.made_by.get_username()
+        return say("{who}, on a card", who=who) if rule.made_from_id else who
 
-    @admin.display(description="Made")
+    @admin.display(description=later("Made"))
     def origin(self, rule: PolicyRule) -> SafeString | str:
         if rule._state.adding:
             return "-"
-        when = f"{rule.created_at:%d %b %Y %H:%M} UTC by {words.line(rule.made_by.get_username())}"
+        told = {
+            "when": f"{words.to_the_minute(rule.created_at)} UTC",
+            "who": words.line(rule.made_by.get_username()),
+        }
         if rule.made_from is None:
-            return f"{when}, in the admin"
-        return link(rule.made_from, f"{when}, answering this approval")
+            return say("{when} by {who}, in the admin", **told)
+        return link(rule.made_from, say("{when} by {who}, answering this approval", **told))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         related = self.list_select_related
@@ -229,20 +261,20 @@ class PolicyRuleAdmin(AuditedAdmin):
 
 
 VERDICTS = {
-    "allow": ("check", "ok", "allow"),
-    "ask": ("hour", "wait", "ask"),
-    "deny": ("deny", "risk", "deny"),
+    "allow": ("check", "ok", later("allow")),
+    "ask": ("hour", "wait", later("ask")),
+    "deny": ("deny", "risk", later("deny")),
 }
 
 
 def _state(rule: PolicyRule) -> tuple[str, str, str]:
     if not rule.enabled:
-        return "stop", "plain", "off"
+        return "stop", "plain", say("off")
     if rule.expires_at is not None and rule.expires_at <= timezone.now():
-        return "clock", "plain", "run out"
+        return "clock", "plain", say("run out")
     if rule.max_uses is not None and rule.used >= rule.max_uses:
-        return "check", "plain", "used up"
-    return "check", "ok", "counts"
+        return "check", "plain", say("used up")
+    return "check", "ok", say("counts")
 
 
 def _answer(form: ExplainForm, *, replay: bool) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from agent import events as ev
 from agent.text import cut
 from tasks.admin import diffs, words
 from tasks.admin.diffs import Diff
+from tasks.told import told_evidence
+from tasks.words import later
 
 MAX_FOLDED = 4000
 """Characters of a text that unfolds; the export has the whole."""
@@ -59,7 +61,7 @@ class Context:
     began: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     """Sequence and time of the `tool_call_started` of a call."""
     asked: dict[str, datetime] = field(default_factory=dict)
-    asker: str = "Somebody"
+    asker: str = ""
     """Whose task it is."""
 
     def note(self, sequence: int, at: datetime, event: ev.StoredEvent) -> None:
@@ -76,13 +78,26 @@ class Context:
     def call(self, tool_call_id: str) -> words.Call:
         asked = self.calls.get(tool_call_id)
         if asked is None:  # so far back that this page does not know it
-            return words.Call("run", "ran", f"call {tool_call_id[:40]}")
+            subject = words.say("call {id}", id=tool_call_id[:40])
+            return words.Call(words.say("run"), words.say("ran"), subject)
         return words.call_of(asked.name, asked.arguments)
 
     def was_allowed(self, tool_call_id: str) -> bool:
         """Without asking anybody."""
         asked = self.calls.get(tool_call_id)
         return asked is not None and asked.decision == "allow"
+
+
+_RISKS = {
+    "low": later("Low risk"),
+    "medium": later("Medium risk"),
+    "high": later("High risk"),
+}
+
+
+def said_risk(risk: str) -> str:
+    """Tools say one of three."""
+    return str(_RISKS.get(risk, words.line(risk)))
 
 
 # ── folds ─────────────────────────────────────────────────────────────────────────────────────
@@ -93,22 +108,22 @@ def text_fold(summary: str, text: str) -> tuple[Fold, ...]:
 
 
 def bounded(text: str) -> str:
-    return cut(text, MAX_FOLDED, "\n[… cut here; the export has the whole …]")
+    return cut(text, MAX_FOLDED, words.say("\n[… cut here; the export has the whole …]"))
 
 
 def change_fold(diff: str, summary: str, *, open_: bool) -> tuple[Fold, ...]:
-    parsed = diffs.parse(diff)
+    parsed = diffs.parse(told_evidence(diff))
     if parsed is None:
         return ()
-    told = f"{summary}: {parsed.size}" if parsed.size else "What would happen"
-    return (Fold(summary=told, diff=parsed, open=open_),)
+    said = f"{summary}: {parsed.size}" if parsed.size else words.say("What would happen")
+    return (Fold(summary=said, diff=parsed, open=open_),)
 
 
 def arguments_fold(
     arguments: dict[str, Any] | None, raw: str | msgspec.UnsetType = msgspec.UNSET
 ) -> tuple[Fold, ...]:
     if isinstance(raw, str):
-        return text_fold("What the model sent", raw)
+        return text_fold(words.say("What the model sent"), raw)
     if not arguments:
         return ()
-    return (Fold(summary="Arguments", text=bounded(words.pretty(arguments))),)
+    return (Fold(summary=words.say("Arguments"), text=bounded(words.pretty(arguments))),)

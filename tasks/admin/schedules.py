@@ -9,6 +9,7 @@ from django.contrib import admin, messages
 from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 
 from tasks import schedules
@@ -19,6 +20,8 @@ from tasks.admin.tasks import STATES
 from tasks.admin.unattended import UnattendedForm, last_outcome, with_last_outcome
 from tasks.errors import Invalid, ServiceError
 from tasks.models import Schedule, ScheduleTick
+from tasks.told import told
+from tasks.words import later, say
 from tasks.writer import WriterUnavailable
 
 TICKS = 50
@@ -26,11 +29,19 @@ TICKS = 50
 
 
 class ScheduleForm(UnattendedForm):
-    time_zone = forms.CharField(max_length=64, initial="UTC", help_text="e.g. UTC or Europe/Berlin")
+    time_zone = forms.CharField(
+        label=later("time zone"),
+        max_length=64,
+        initial="UTC",
+        help_text=later("e.g. UTC or Europe/Berlin"),
+    )
     cron = forms.CharField(
+        label=later("cron"),
         max_length=1000,
         strip=False,
-        help_text="Minute, hour, day of month, month, day of week: 0 7 * * 1-5 is 07:00 on workdays.",
+        help_text=later(
+            "Minute, hour, day of month, month, day of week: 0 7 * * 1-5 is 07:00 on workdays."
+        ),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -40,7 +51,8 @@ class ScheduleForm(UnattendedForm):
         try:
             line = schedules.parse(values["cron"], values["time_zone"])
         except Invalid as invalid:
-            self.add_error("time_zone" if invalid.code == "time_zone" else "cron", invalid.message)
+            where = "time_zone" if invalid.code == "time_zone" else "cron"
+            self.add_error(where, told(invalid.message))
         else:
             values["cron"] = line.line
         return values
@@ -55,7 +67,7 @@ class ScheduleAdmin(AuditedAdmin):
     list_filter = ["enabled", "workspace"]
     list_select_related = ["owner", "workspace"]
     search_fields = ["name", "goal", "owner__username"]
-    search_help_text = "A name, words of the goal, an owner, or a schedule's id."
+    search_help_text = later("A name, words of the goal, an owner, or a schedule's id.")
     autocomplete_fields = ["owner", "workspace"]
     fields = ["name", "owner", "workspace", "goal", "cron", "time_zone", "mode", "enabled"]
 
@@ -89,40 +101,44 @@ class ScheduleAdmin(AuditedAdmin):
         schedule = self.row(request, object_id)
         here = HttpResponseRedirect(reverse("admin:tasks_schedule_change", args=[schedule.pk]))
         if not self.has_change_permission(request, schedule):
-            self.message_user(request, "You may not run this schedule.", messages.ERROR)
+            self.message_user(request, say("You may not run this schedule."), messages.ERROR)
             return here
         try:
             tick = schedules.run_now(schedule.pk, request.user.get_username())
         except (ServiceError, WriterUnavailable) as refusal:
-            self.message_user(request, f"No task was made: {refusal}", messages.ERROR)
+            self.message_user(
+                request, say("No task was made: {why}", why=told(str(refusal))), messages.ERROR
+            )
             return here
         if tick.task_id is None:
-            self.message_user(request, f"No task was made: {tick.reason}", messages.WARNING)
+            self.message_user(
+                request, say("No task was made: {why}", why=told(tick.reason)), messages.WARNING
+            )
         else:
-            self.message_user(request, "Its task is made.", messages.SUCCESS)
+            self.message_user(request, say("Its task is made."), messages.SUCCESS)
         return here
 
-    @admin.display(description="name", ordering="name")
+    @admin.display(description=later("name"), ordering="name")
     def called(self, schedule: Schedule) -> str:
         return words.line(schedule.name)
 
-    @admin.display(description="cron", ordering="cron")
+    @admin.display(description=later("cron"), ordering="cron")
     def line(self, schedule: Schedule) -> str:
         return schedule.cron
 
-    @admin.display(description="state", ordering="enabled")
+    @admin.display(description=later("state"), ordering="enabled")
     def state(self, schedule: Schedule) -> SafeString:
         if schedule.enabled:
-            return badge("clock", "run", "On")
+            return badge("clock", "run", say("On"))
         if schedule.paused_reason:
-            return badge("flag", "wait", f"Paused: {schedule.paused_reason}")
-        return badge("stop", "plain", "Off")
+            return badge("flag", "wait", say("Paused: {why}", why=told(schedule.paused_reason)))
+        return badge("stop", "plain", say("Off"))
 
-    @admin.display(description="next run", ordering="next_due_at")
+    @admin.display(description=later("next run"), ordering="next_due_at")
     def next_due(self, schedule: Schedule) -> str:
-        return f"{schedule.next_due_at:%d %b %Y %H:%M} UTC" if schedule.next_due_at else "-"
+        return f"{words.to_the_minute(schedule.next_due_at)} UTC" if schedule.next_due_at else "-"
 
-    @admin.display(description="last result")
+    @admin.display(description=later("last result"))
     def last_result(self, schedule: Schedule) -> SafeString | str:
         return last_outcome(schedule)
 
@@ -131,13 +147,15 @@ def _upcoming(schedule: Schedule) -> str:
     try:
         coming = schedules.previewed(schedule)
     except Invalid as invalid:
-        return invalid.message
+        return told(invalid.message)
     if not coming:
-        return "None: it is switched off."
-    return " · ".join(f"{due:%a %d %b %Y %H:%M} UTC" for due in coming)
+        return say("None: it is switched off.")
+    return " · ".join(f"{date_format(due, say('D d M Y H:i'))} UTC" for due in coming)
 
 
 def _result(tick: ScheduleTick) -> SafeString | str:
     if tick.task is not None:
         return badge(*STATES[tick.task.status])
-    return words.line(f"{tick.get_outcome_display()}: {tick.reason}" if tick.reason else "Claimed")
+    if not tick.reason:
+        return say("Claimed")
+    return words.line(f"{tick.get_outcome_display()}: {told(tick.reason)}")

@@ -27,13 +27,15 @@ from tasks.admin.base import EvidenceAdmin, badge, by
 from tasks.conf import conf
 from tasks.errors import ServiceError
 from tasks.models import McpTool
+from tasks.told import told
+from tasks.words import later, say
 
 STATES: dict[str, tuple[str, str, str]] = {
-    McpTool.State.NEW: ("clock", "wait", "not accepted yet"),
-    McpTool.State.IN_FORCE: ("check", "ok", "in use"),
-    McpTool.State.CHANGED: ("risk", "risk", "changed: out of use"),
-    McpTool.State.UNUSABLE: ("cross", "fail", "cannot be used"),
-    McpTool.State.GONE: ("gap", "plain", "not listed"),
+    McpTool.State.NEW: ("clock", "wait", later("not accepted yet")),
+    McpTool.State.IN_FORCE: ("check", "ok", later("in use")),
+    McpTool.State.CHANGED: ("risk", "risk", later("changed: out of use")),
+    McpTool.State.UNUSABLE: ("cross", "fail", later("cannot be used")),
+    McpTool.State.GONE: ("gap", "plain", later("not listed")),
 }
 
 
@@ -44,7 +46,7 @@ class McpToolAdmin(EvidenceAdmin):
     list_display = ["tool", "server", "its_state", "capability", "seen_at", "accepted_by"]
     list_filter = ["server"]
     search_fields = ["name", "server"]
-    search_help_text = "A part of the tool's or the server's name, or an id."
+    search_help_text = later("A part of the tool's or the server's name, or an id.")
     ordering = ["server", "name"]
     readonly_fields = [
         *("server", "tool", "offered_as", "its_state", "capability", "paths", "seen_at"),
@@ -82,38 +84,38 @@ class McpToolAdmin(EvidenceAdmin):
             "may_change": _may(request),
             "diff": diffs.parse(changed, None) if tool.accepted and tool.seen else None,
             "definition": words.visible(shown),
-            "problem": tool.problem,
+            "problem": told(tool.problem),
             "seen_digest": Definition(text=tool.seen).digest,
             "can_accept": tool.state in (McpTool.State.NEW, McpTool.State.CHANGED),
             "is_declared": _declared(tool) is not None,
         }
 
-    @admin.display(description="tool", ordering="name")
+    @admin.display(description=later("tool"), ordering="name")
     def tool(self, tool: McpTool) -> str:
         return words.line(tool.name)
 
-    @admin.display(description="state")
+    @admin.display(description=later("state"))
     def its_state(self, tool: McpTool) -> SafeString:
         if _declared(tool) is None:
-            return badge("gap", "plain", "not declared any more")
+            return badge("gap", "plain", say("not declared any more"))
         return badge(*STATES[tool.state])
 
-    @admin.display
+    @admin.display(description=later("capability"))
     def capability(self, tool: McpTool) -> str:
         declared = _declared(tool)
         return declared.capability if declared else "-"
 
-    @admin.display(description="workspace paths")
+    @admin.display(description=later("workspace paths"))
     def paths(self, tool: McpTool) -> str:
         declared = _declared(tool)
         return ", ".join(map(words.line, declared.paths)) if declared and declared.paths else "-"
 
-    @admin.display(description="models call it")
+    @admin.display(description=later("models call it"))
     def offered_as(self, tool: McpTool) -> SafeString | str:
         declared = _declared(tool)
         return format_html("<code>{}</code>", declared.offered_as) if declared else "-"
 
-    @admin.display(description="SHA-256 of what was accepted")
+    @admin.display(description=later("SHA-256 of what was accepted"))
     def digest(self, tool: McpTool) -> SafeString | str:
         if not tool.accepted:
             return "-"
@@ -133,13 +135,15 @@ class McpToolAdmin(EvidenceAdmin):
         try:
             found = async_to_sync(toolboxes.look)(server)
         except ToolFailed as failure:
-            messages.error(request, str(failure))
+            messages.error(request, told(str(failure)))
         else:
             missing = [words.line(tool) for tool in server.tools if tool not in found]
-            left = f" It does not list {', '.join(missing)}." if missing else ""
-            messages.success(
-                request, f"The server {name} lists {len(found)} of the declared tools.{left}"
+            said = say(
+                "The server {name} lists {n} of the declared tools.", name=name, n=len(found)
             )
+            if missing:
+                said += " " + say("It does not list {tools}.", tools=", ".join(missing))
+            messages.success(request, said)
         return HttpResponseRedirect(reverse("admin:tasks_mcptool_changelist"))
 
     def accept(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -164,7 +168,7 @@ class McpToolAdmin(EvidenceAdmin):
         try:
             change(tool)
         except ServiceError as refusal:
-            messages.error(request, refusal.message)
+            messages.error(request, told(refusal.message))
         return HttpResponseRedirect(reverse("admin:tasks_mcptool_change", args=[tool.pk]))
 
 

@@ -28,15 +28,17 @@ from tasks.admin.lists import worded
 from tasks.admin.timeline import KINDS, timeline
 from tasks.api.exports import attachment
 from tasks.models import Task
+from tasks.told import told
+from tasks.words import later, say
 
 STATES = {
-    "queued": ("queued", "plain", "Queued"),
-    "running": ("run", "run", "Running"),
-    "waiting_approval": ("flag", "wait", "Waits for a person"),
-    "completed": ("check", "ok", "Done"),
-    "failed": ("cross", "fail", "Failed"),
-    "cancelled": ("stop", "plain", "Stopped"),
-    "budget_exceeded": ("gauge", "fail", "Limit reached"),
+    "queued": ("queued", "plain", later("Queued")),
+    "running": ("run", "run", later("Running")),
+    "waiting_approval": ("flag", "wait", later("Waits for a person")),
+    "completed": ("check", "ok", later("Done")),
+    "failed": ("cross", "fail", later("Failed")),
+    "cancelled": ("stop", "plain", later("Stopped")),
+    "budget_exceeded": ("gauge", "fail", later("Limit reached")),
 }
 """Icon, tone and words of each status."""
 EXPORTED = 1000
@@ -62,11 +64,11 @@ class TaskAdmin(EvidenceAdmin):
     list_filter = [("status", worded(STATES)), "trigger", "workspace"]
     list_select_related = ["created_by", "session__workspace"]
     search_fields = ["goal"]
-    search_help_text = "Words of the goal, or a task's id."
+    search_help_text = later("Words of the goal, or a task's id.")
     date_hierarchy = "created_at"
     ordering = ["-created_at", "-id"]
     readonly_fields = ["the_goal", "asked_by", "outcome", "usage_in_words", "policy", "places"]
-    fieldsets = [("Who asked for what", {"fields": [*readonly_fields]})]
+    fieldsets = [(later("Who asked for what"), {"fields": [*readonly_fields]})]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         related = ("session__workspace", "created_by", "cancel_requested_by", "follow_up_of")
@@ -93,7 +95,7 @@ class TaskAdmin(EvidenceAdmin):
             "kinds": [(key, title, page.counts.get(key)) for key, (title, _) in KINDS.items()],
             "subtitle": cut(words.line(goals.plain(task.goal)), 80),
             "check": request.session.get(_CHECKS, {}).get(str(task.pk)),
-            "title": f"Task {str(task.pk)[:8]}",
+            "title": say("Task {id}", id=str(task.pk)[:8]),
         }
 
     def check_chain(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -110,7 +112,7 @@ class TaskAdmin(EvidenceAdmin):
                 "problem": found.problem,
                 "first_bad": found.sequence + 1,
                 "rows": rows[:REMEMBERED],
-                "at": f"{timezone.now():%d %b %Y %H:%M:%S} UTC",
+                "at": f"{words.at(timezone.now())} UTC",
             }
             request.session[_CHECKS] = dict(list(checks.items())[-REMEMBERED:])
         return HttpResponseRedirect(reverse("admin:tasks_task_change", args=[task.pk]) + "#the-log")
@@ -128,39 +130,41 @@ class TaskAdmin(EvidenceAdmin):
 
     # ── columns ───────────────────────────────────────────────────────────────────────────────
 
-    @admin.display(description="goal", ordering="goal")
+    @admin.display(description=later("goal"), ordering="goal")
     def what(self, task: Task) -> str:
         return cut(words.line(goals.plain(task.goal)), 90)
 
-    @admin.display(description="status", ordering="status")
+    @admin.display(description=later("status"), ordering="status")
     def state(self, task: Task) -> SafeString:
         return badge(*STATES[task.status])
 
-    @admin.display(description="asked by", ordering="created_by__username")
+    @admin.display(description=later("asked by"), ordering="created_by__username")
     def asker(self, task: Task) -> str:
         return task.created_by.get_username()
 
-    @admin.display(description="workspace")
+    @admin.display(description=later("workspace"))
     def place(self, task: Task) -> str:
         return words.line(task.session.workspace.name)
 
-    @admin.display(description="tokens")
+    @admin.display(description=later("tokens"))
     def spent(self, task: Task) -> str:
         used = _tokens(task)
         return f"{used:,}" if used else "-"
 
     # ── fields ────────────────────────────────────────────────────────────────────────────────
 
-    @admin.display(description="Goal")
+    @admin.display(description=later("Goal"))
     def the_goal(self, task: Task) -> SafeString:
         return format_html_join(
             "", "{}", ((_goal_piece(each),) for each in goals.pieces(task.goal))
         )
 
-    @admin.display(description="Asked by")
+    @admin.display(description=later("Asked by"))
     def asked_by(self, task: Task) -> SafeString:
         follows = (
-            format_html(" · follow-up of {}", link(task.follow_up_of, _name(task.follow_up_of)))
+            format_html(
+                " · {} {}", say("follow-up of"), link(task.follow_up_of, _name(task.follow_up_of))
+            )
             if task.follow_up_of is not None
             else ""
         )
@@ -172,55 +176,61 @@ class TaskAdmin(EvidenceAdmin):
             follows,
         )
 
-    @admin.display(description="Status")
+    @admin.display(description=later("Status"))
     def outcome(self, task: Task) -> SafeString:
         parts = [badge(*STATES[task.status])]
         if task.finished_at:
             parts.append(format_html("{}", _time(task.finished_at)))
         if task.error:
-            parts.append(format_html("{}", words.line(str(task.error.get("message", "")), 1000)))
+            parts.append(
+                format_html("{}", words.line(told(str(task.error.get("message", ""))), 1000))
+            )
         if task.lease_worker and task.status == Task.Status.RUNNING:
-            parts.append(format_html("worker {}", task.lease_worker))
+            parts.append(format_html("{}", say("worker {name}", name=task.lease_worker)))
         if task.cancel_requested_by:
-            parts.append(format_html("stop asked by {}", task.cancel_requested_by.get_username()))
+            stopper = task.cancel_requested_by.get_username()
+            parts.append(format_html("{}", say("stop asked by {name}", name=stopper)))
         return format_html_join(" · ", "{}", ((part,) for part in parts))
 
-    @admin.display(description="Usage")
+    @admin.display(description=later("Usage"))
     def usage_in_words(self, task: Task) -> str:
         usage = task.usage
         parts = [
-            f"{task.run} run{'' if task.run == 1 else 's'}",
-            f"{task.steps} step{'' if task.steps == 1 else 's'}",
-            f"{words.tokens(usage.get('input_tokens', 0))} in",
-            f"{words.tokens(usage.get('output_tokens', 0))} out",
+            words.count(task.run, "{n} run", "{n} runs"),
+            words.count(task.steps, "{n} step", "{n} steps"),
+            say("{tokens} in", tokens=words.tokens(usage.get("input_tokens", 0))),
+            say("{tokens} out", tokens=words.tokens(usage.get("output_tokens", 0))),
         ]
         if task.cost is not None:
-            parts.append(f"cost {task.cost:.4f}")
+            parts.append(say("cost {cost}", cost=f"{task.cost:.4f}"))
         return " · ".join(parts)
 
-    @admin.display(description="Policy that applied")
+    @admin.display(description=later("Policy that applied"))
     def policy(self, task: Task) -> SafeString:
-        mode = task.mode or "the server's"
+        mode = say("Mode asked for: {mode}", mode=task.mode or say("the server's"))
         counted = task.approvals.aggregate(
             asked=Count("pk"), waiting=Count("pk", filter=Q(status="pending"))
         )
         asked = reverse("admin:tasks_approval_changelist", query={"task__id__exact": task.pk})
         return format_html(
-            'Mode asked for: {} · <a href="{}">{} asked, {} waiting</a> · <a href="{}">settings in force</a>',
+            '{} · <a href="{}">{}</a> · <a href="{}">{}</a>',
             mode,
             asked,
-            counted["asked"],
-            counted["waiting"],
+            say("{asked} asked, {waiting} waiting", **counted),
             reverse("admin:tasks_approval_policy"),
+            say("settings in force"),
         )
 
-    @admin.display(description="Belongs to")
+    @admin.display(description=later("Belongs to"))
     def places(self, task: Task) -> SafeString:
         return format_html(
-            'Session {} · workspace {} · <a href="{}">artifacts</a>',
+            '{} {} · {} {} · <a href="{}">{}</a>',
+            say("Session"),
             link(task.session, words.line(str(task.session))),
+            say("workspace"),
             link(task.session.workspace, words.line(task.session.workspace.name)),
             reverse("admin:tasks_artifact_changelist", query={"task__id__exact": task.pk}),
+            say("artifacts"),
         )
 
 
@@ -241,11 +251,11 @@ def _tokens(task: Task) -> int:
 
 
 def _name(task: Task) -> str:
-    return f"task {str(task.pk)[:8]}"
+    return say("task {id}", id=str(task.pk)[:8])
 
 
 def _time(at: Any) -> str:
-    return f"{timezone.localtime(at):%d %b %Y %H:%M:%S}"
+    return words.at(timezone.localtime(at))
 
 
 def _goal_piece(piece: goals.Piece) -> SafeString:

@@ -21,6 +21,7 @@ from tasks.admin.entries import say
 from tasks.admin.said import PERSON_TYPES, Context, Said
 from tasks.events import Row
 from tasks.models import Task, TaskEvent
+from tasks.words import later
 
 PAGE = 200
 LOOK_BACK = 200
@@ -30,15 +31,15 @@ FEWEST_FOLDED = 3
 
 KINDS: dict[str, tuple[str, Q]] = {
     "decisions": (
-        "Decisions",
+        later("Decisions"),
         Q(type__in=["approval_required", "approval_updated", "approval_resolved", "user_message"]),
     ),
     "tools": (
-        "Tools",
+        later("Tools"),
         Q(type__in=["tool_call_started", "tool_call_finished", "artifact_recorded"]),
     ),
     "model": (
-        "Model",
+        later("Model"),
         Q(
             type__in=[
                 "model_call_finished",
@@ -50,7 +51,7 @@ KINDS: dict[str, tuple[str, Q]] = {
         ),
     ),
     "trouble": (
-        "Trouble",
+        later("Trouble"),
         Q(
             type__in=[
                 "task_failed",
@@ -106,9 +107,10 @@ class Group:
         first, last = self.entries[0], self.entries[-1]
         calls = sum(entry.type == "tool_call_finished" for entry in self.entries)
         parts = [_steps({entry.step for entry in self.entries if entry.step})]
-        parts += [f"{calls} call{'' if calls == 1 else 's'}, all allowed"] if calls else []
-        told = ", ".join(part for part in parts if part)
-        return f"Events {first.sequence} to {last.sequence}: {told or 'routine'}"
+        if calls:
+            parts.append(words.count(calls, "{n} call, all allowed", "{n} calls, all allowed"))
+        told = ", ".join(part for part in parts if part) or words.say("routine")
+        return words.say("Events {n} to {m}: {told}", n=first.sequence, m=last.sequence, told=told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,15 +196,15 @@ def _told(task: Task, rows: Iterable[Row], context: Context) -> Iterator[Entry]:
     for row in rows:
         event = _event(row)
         if event is None:
-            yield _entry(task, row, _UNREADABLE, context, 0)
+            yield _entry(task, row, _unreadable(), context, 0)
             continue
         context.note(row.sequence, row.created_at, event)
         yield _entry(task, row, say(event, context), context, getattr(event, "step", 0))
 
 
-_UNREADABLE = Said(
-    mark="gap", tone="fail", lead="This event cannot be read", sub="Check the chain of this log."
-)
+def _unreadable() -> Said:
+    lead, sub = words.say("This event cannot be read"), words.say("Check the chain of this log.")
+    return Said(mark="gap", tone="fail", lead=lead, sub=sub)
 
 
 def _event(row: Row) -> StoredEvent | None:
@@ -245,8 +247,10 @@ def _steps(numbers: set[int]) -> str:
         return ""
     low, high = min(numbers), max(numbers)
     if low == high:
-        return f"step {low}"
-    return f"steps {low} {'and' if high == low + 1 else 'to'} {high}"
+        return words.say("step {n}", n=low)
+    if high == low + 1:
+        return words.say("steps {n} and {m}", n=low, m=high)
+    return words.say("steps {n} to {m}", n=low, m=high)
 
 
 def _settled(quiet: Sequence[Entry]) -> Iterator[Group]:

@@ -13,6 +13,8 @@ from tasks.admin import words
 from tasks.admin.base import badge
 from tasks.admin.tasks import STATES
 from tasks.models import MODES
+from tasks.told import told
+from tasks.words import later, say
 
 if TYPE_CHECKING:
     UnattendedModelForm = forms.ModelForm[Model]
@@ -20,24 +22,31 @@ else:
     UnattendedModelForm = forms.ModelForm
 
 
+def modes() -> list[tuple[str, str]]:
+    """To choose from, where a mode can be stricter than the server's."""
+    return [("", say("as the server says")), *((mode, say(said)) for mode, said in MODES)]
+
+
 class UnattendedForm(UnattendedModelForm):
     """Whose tasks they will be, where, and how strict."""
 
     mode = forms.ChoiceField(
+        label=later("mode"),
         required=False,
-        choices=[("", "as the server says"), *MODES],
-        help_text="Stricter than the server's mode for unattended tasks, never looser.",
+        choices=modes,
+        help_text=later("Stricter than the server's mode for unattended tasks, never looser."),
     )
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         owner, workspace = values.get("owner"), values.get("workspace")
         if owner and not owner.is_active:
-            self.add_error("owner", "This user is not active.")
+            self.add_error("owner", say("This user is not active."))
         if owner and workspace:
             usable = access.visible_workspaces(access.principal_of(owner), access.WRITERS)
             if not usable.filter(pk=workspace.pk).exists():
-                self.add_error("workspace", f"{owner} may not work in this workspace.")
+                said = say("{who} may not work in this workspace.", who=owner)
+                self.add_error("workspace", said)
         return values
 
 
@@ -61,4 +70,5 @@ def last_outcome(row: Model) -> SafeString | str:
         return "-"
     if found["last_status"]:
         return badge(*STATES[found["last_status"]])
-    return words.line(f"{found['last_outcome']}: {found['last_reason']}", 120)
+    outcome = say(found["last_outcome"].capitalize())  # as the choice is called
+    return words.line(f"{outcome}: {told(found['last_reason'])}", 120)

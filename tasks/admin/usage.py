@@ -14,6 +14,7 @@ from tasks.admin import words
 from tasks.admin.base import EvidenceAdmin, link
 from tasks.admin.lists import KnownValues
 from tasks.models import ModelUsage
+from tasks.words import later, say
 
 MAX_SUMS = 100
 SUMMED_DAYS = 31
@@ -30,20 +31,20 @@ class ModelUsageAdmin(EvidenceAdmin):
     list_filter = [("model", KnownValues), "user"]
     list_select_related = ["user", "session", "task"]
     search_fields = ["user__username", "model"]
-    search_help_text = "A user's name, a model, or a session's id."
+    search_help_text = later("A user's name, a model, or a session's id.")
     id_search = "session_id"
     date_hierarchy = "day"
     ordering = ["-day", "-id"]
 
-    @admin.display(description="session")
+    @admin.display(description=later("session"))
     def of_session(self, row: ModelUsage) -> SafeString | str:
         return link(row.session, words.line(str(row.session), 60))
 
-    @admin.display(description="task")
+    @admin.display(description=later("task"))
     def of_task(self, row: ModelUsage) -> SafeString | str:
         return link(row.task, words.line(goals.plain(row.task.goal), 60))
 
-    @admin.display(description="cost", ordering="cost")
+    @admin.display(description=later("cost"), ordering="cost")
     def the_cost(self, row: ModelUsage) -> str:
         return _money(float(row.cost)) if row.priced_calls else "-"
 
@@ -71,7 +72,7 @@ def _last_days(listed: Any) -> Any:
 def _sums(found: Any) -> list[tuple[Any, ...]]:
     groups = [(*key, sums) for key, sums in usage.by(found, "day", "model")][:MAX_SUMS]
     rows = [(day, model, *_figures(sums)) for day, model, sums in groups]
-    return [*rows, ("all", "", *_figures(usage.total(found)))]
+    return [*rows, (say("all"), "", *_figures(usage.total(found)))]
 
 
 def _figures(sums: usage.Total) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ from tasks.admin.tasks import STATES
 from tasks.admin.unattended import UnattendedForm, last_outcome, with_last_outcome
 from tasks.conf import conf
 from tasks.models import Webhook, WebhookDelivery
+from tasks.told import told
+from tasks.words import later, say
 
 SHOWN = 50
 """Past deliveries on a webhook's page."""
@@ -33,7 +35,7 @@ class WebhookAdmin(AuditedAdmin):
     list_filter = ["enabled", "workspace"]
     list_select_related = ["owner", "workspace"]
     search_fields = ["name", "goal", "owner__username"]
-    search_help_text = "A name, words of the goal, an owner, or a webhook's id."
+    search_help_text = later("A name, words of the goal, an owner, or a webhook's id.")
     autocomplete_fields = ["owner", "workspace"]
     fields = ["name", "owner", "workspace", "goal", "model_profile", "mode", "enabled"]
 
@@ -73,14 +75,14 @@ class WebhookAdmin(AuditedAdmin):
             return HttpResponseNotAllowed(["POST"])
         webhook = self.row(request, object_id)
         if not self.has_change_permission(request, webhook):
-            self.message_user(request, "You may not change this webhook.", messages.ERROR)
+            self.message_user(request, say("You may not change this webhook."), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tasks_webhook_change", args=[webhook.pk]))
         return self._with_new_secret(request, webhook)
 
     def _with_new_secret(self, request: HttpRequest, webhook: Webhook) -> HttpResponse:
         page = {
             **self.admin_site.each_context(request),
-            "title": "The secret of this webhook",
+            "title": say("The secret of this webhook"),
             "opts": self.opts,
             "webhook": webhook,
             "address": _address(webhook),
@@ -88,19 +90,21 @@ class WebhookAdmin(AuditedAdmin):
         }
         return TemplateResponse(request, "admin/tasks/webhook/secret.html", page)
 
-    @admin.display(description="name", ordering="name")
+    @admin.display(description=later("name"), ordering="name")
     def called(self, webhook: Webhook) -> str:
         return words.line(webhook.name)
 
-    @admin.display(description="state", ordering="enabled")
+    @admin.display(description=later("state"), ordering="enabled")
     def state(self, webhook: Webhook) -> SafeString:
         if not webhook.enabled:
             if webhook.paused_reason:
-                return badge("flag", "wait", f"Paused: {webhook.paused_reason}")
-            return badge("stop", "plain", "Off")
-        return badge("check", "ok", "On") if webhook.secret else badge("stop", "plain", "No secret")
+                return badge("flag", "wait", say("Paused: {why}", why=told(webhook.paused_reason)))
+            return badge("stop", "plain", say("Off"))
+        if not webhook.secret:
+            return badge("stop", "plain", say("No secret"))
+        return badge("check", "ok", say("On"))
 
-    @admin.display(description="last delivery")
+    @admin.display(description=later("last delivery"))
     def last_delivery(self, webhook: Webhook) -> SafeString | str:
         return last_outcome(webhook)
 
@@ -112,4 +116,4 @@ def _address(webhook: Webhook) -> str:
 def _result(delivery: WebhookDelivery) -> SafeString | str:
     if delivery.task is not None:
         return badge(*STATES[delivery.task.status])
-    return words.line(f"{delivery.get_outcome_display()}: {delivery.reason}")
+    return words.line(f"{delivery.get_outcome_display()}: {told(delivery.reason)}")

@@ -7,26 +7,30 @@ import re
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.utils.formats import date_format
+
 from agent.memory import MAIN
 from agent.text import cut
 from agent.text import visible as visible
+from tasks.words import later
+from tasks.words import say as say
 
 _HASH = re.compile("[0-9a-f]{17,}")
 MAX_SUBJECT = 300
 VERBS = {
-    "list_files": ("list", "listed"),
-    "read_file": ("read", "read"),
-    "search_files": ("search for", "searched for"),
-    "write_file": ("write", "wrote"),
-    "edit_file": ("change", "changed"),
-    "memory_write": ("note in", "noted in"),
-    "expand_skill": ("read the skill", "read the skill"),
-    "ask_user": ("ask", "asked"),
-    "run_command": ("run", "ran"),
-    "fetch_url": ("fetch", "fetched"),
+    "list_files": (later("list"), later("listed")),
+    "read_file": (later("read"), later("read")),
+    "search_files": (later("search for"), later("searched for")),
+    "write_file": (later("write"), later("wrote")),
+    "edit_file": (later("change"), later("changed")),
+    "memory_write": (later("note in"), later("noted in")),
+    "expand_skill": (later("read the skill"), later("read the skill")),
+    "ask_user": (later("ask"), later("asked")),
+    "run_command": (later("run"), later("ran")),
+    "fetch_url": (later("fetch"), later("fetched")),
 }
 """What a tool is to do, and what it did."""
-
+_CALL = (later("call"), later("called"))
 
 _SUBJECTS = {
     "expand_skill": "name",
@@ -56,13 +60,13 @@ def line(text: str, limit: int = MAX_SUBJECT) -> str:
 def call_of(name: str, arguments: dict[str, Any] | None) -> Call:
     """A path is never cut: what is decided about must be read whole."""
     arguments = arguments or {}
-    todo, done = VERBS.get(name, ("call", "called"))
+    todo, done = map(str, VERBS.get(name, _CALL))
     if name not in VERBS:
         return Call(todo, done, line(name))
     subject = arguments.get(_SUBJECTS.get(name, "path"), _UNSAID.get(name, ""))
     text = visible(subject) if isinstance(subject, str) else line(pretty(subject))
     if text in ("", ".") and name == "list_files":
-        return Call("list the workspace", "listed the workspace", "")
+        return Call(say("list the workspace"), say("listed the workspace"), "")
     return Call(todo, done, text)
 
 
@@ -97,8 +101,23 @@ def elapsed(value: float) -> str:
 
 
 def tokens(count: int) -> str:
-    return f"{count / 1000:.1f}k tokens" if count >= 1000 else f"{count} tokens"
+    return say("{n} tokens", n=f"{count / 1000:.1f}k" if count >= 1000 else count)
 
 
 def moment(iso: str | None) -> datetime | None:
     return datetime.fromisoformat(iso) if iso else None
+
+
+def at(when: datetime) -> str:
+    """30 Nov 2026 09:00:13, in the zone that it has."""
+    return date_format(when, say("d M Y H:i:s"))
+
+
+def to_the_minute(when: datetime) -> str:
+    """30 Nov 2026 09:00."""
+    return date_format(when, say("d M Y H:i"))
+
+
+def count(number: int, one: str, many: str) -> str:
+    """`count(3, "{n} step", "{n} steps")`"""
+    return say(one if number == 1 else many, n=number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,19 @@ from config.env import ROOT
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"' + r"|'((?:[^'\\\n]|\\.)*)'" + r"|`((?:[^`\\]|\\.)*)`")
 CALL = re.compile(r"(?<![\w.])(?<!function )(t|rich|n)\(")
 """`t(text)`, `rich(text)`, `n(count, one, many)`."""
+SAYING = {"say", "later", "t", "count"}
+"""In Python."""
+
+
+ADMIN = ROOT / "templates" / "admin"
 
 
 def in_templates(folder: Path = ROOT / "templates") -> set[str]:
+    """Without the admin's, unless that is the folder."""
     found: set[str] = set()
     for file in folder.rglob("*.html"):
-        found |= set(re.findall(r'\{% t "((?:[^"\\]|\\.)*)"', file.read_text("utf-8")))
+        if folder == ADMIN or ADMIN not in file.parents:
+            found |= set(re.findall(r'\{% t "((?:[^"\\]|\\.)*)"', file.read_text("utf-8")))
     return found
 
 
@@ -30,8 +38,23 @@ def in_scripts(folder: Path = ROOT / "static/app") -> set[str]:
 def in_python(folder: Path = ROOT / "tasks/pages") -> set[str]:
     found: set[str] = set()
     for file in folder.rglob("*.py"):
-        found |= set(re.findall(r'\bsay\(\s*"((?:[^"\\]|\\.)*)"', file.read_text("utf-8")))
+        for call in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(call, ast.Call) and _name(call.func) in SAYING:
+                found |= {each for argument in call.args for each in _texts(argument)}
     return found
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _texts(argument: ast.expr) -> Iterator[str]:
+    """A literal, or either of two."""
+    match argument:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.IfExp(body=one, orelse=other):
+            yield from (*_texts(one), *_texts(other))
 
 
 def said(script: str) -> Iterator[str]:

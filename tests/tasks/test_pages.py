@@ -13,16 +13,13 @@ from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
-from django.utils import translation
 from pytest_django import Settings
 
 from config.env import ROOT
-from tasks import words
 from tasks.conf import conf
 from tasks.told import told_in
 from tests.support.people import House
 from tests.support.rows import make_session, make_user
-from tests.support.words import in_python, in_scripts, in_templates, said
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_counted")]
 
@@ -306,36 +303,3 @@ def test_the_theme_is_there_before_the_scripts(house: House) -> None:
     assert b'data-theme="dark"' in client.get("/").content
     client.cookies["theme"] = '"><script>'
     assert b'data-theme="auto"' in client.get("/").content
-
-
-def test_values_in_words_are_escaped() -> None:
-    make_user("<b>eve")
-    from tasks.templatetags.pages import translated
-
-    assert translated("Hello {name}", name="<b>") == "Hello &lt;b&gt;"
-
-
-def test_every_word_of_the_pages_is_there_in_chinese() -> None:
-    said = in_templates() | in_scripts() | in_python()
-    catalogue = words.catalogue("zh-Hans")
-    assert len(said) > 100
-    assert sorted(said - catalogue.keys()) == [], "locale/zh_Hans.json lacks these"
-    assert sorted(catalogue.keys() - said) == [], "nobody says these any more"
-    for english, chinese in catalogue.items():
-        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", chinese))
-
-
-def test_the_search_for_words_finds_them() -> None:
-    script = """t("One") + n(count, "{n} thing", '{n} things', { a: "no" });
-    const x = rich(open ? "Open" : "Closed", { who: t("Two, too") }); print("not this"); cat("nor")"""
-    assert set(said(script)) == {
-        *("One", "{n} thing", "{n} things", "Open", "Closed", "Two, too"),
-    }
-
-
-def test_words_are_said_in_the_reader_s_language() -> None:
-    with translation.override("zh-hans"):
-        assert words.say("Sign in") == "登录"
-        assert words.say("never translated {n}", n=3) == "never translated 3"
-    with translation.override("en"):
-        assert words.say("Sign in") == "Sign in"

@@ -222,7 +222,7 @@ def test_a_schedule_from_its_making_to_its_end(admin, house):
     assert "Its task is made" in text(admin.post(url(schedule, "run"), follow=True))
     page = text(admin.post(url(schedule, "run"), follow=True))
     assert "No task was made: The last task is not finished (queued)." in page
-    assert "skipped: The last task is not finished" in text(admin.get(listing(Schedule)))
+    assert "Skipped: The last task is not finished" in text(admin.get(listing(Schedule)))
     off = schedule_form(house) | {"cron": "0 8 * * *"}
     off.pop("enabled")
     admin.post(url(schedule), off)

@@ -58,7 +58,7 @@ def test_an_approval_in_the_admin_is_the_same_decision(admin, house):
     append(house.task, ev.TaskCreated(goal="g", session_id=str(house.session.pk), trigger="api"))
     reply = {"decision": "reject", "comment": "Not this file."}
     page = text(admin.post(url(house.approval, "decide"), reply, follow=True))
-    assert "It is rejected" in page
+    assert "Rejected. The task goes on" in page
     assert "Approve once" not in page
     house.approval.refresh_from_db()
     assert (house.approval.status, house.approval.comment) == ("rejected", "Not this file.")
@@ -82,7 +82,7 @@ def test_approving_is_held_against_the_world_as_it_is(admin, house):
     reply = {"decision": "approve"}
     assert house.approval.replaced_by is not None
     page = text(admin.post(url(house.approval.replaced_by, "decide"), reply, follow=True))
-    assert "It is approved" in page
+    assert "Approved. The task goes on" in page
 
 
 @committed
@@ -103,7 +103,9 @@ def test_an_answer_may_count_for_more_than_one_call(admin, house):
     see(house.approval)
     Approval.objects.filter(pk=house.approval.pk).update(**told)
     reply = {"decision": "approve", "scope": "session"}
-    assert "It is approved" in text(admin.post(url(house.approval, "decide"), reply, follow=True))
+    assert "Approved. The task goes on" in text(
+        admin.post(url(house.approval, "decide"), reply, follow=True)
+    )
     rule = PolicyRule.objects.get()
     assert (rule.scope, rule.path, rule.made_by.username) == ("session", "a.txt", "admin")
 
@@ -120,7 +122,9 @@ def test_a_question_is_answered_in_words(admin, house):
     Approval.objects.filter(pk=house.approval.pk).update(kind="question", tool="ask_user")
     assert "Let it decide" in text(admin.get(url(house.approval)))
     reply = {"decision": "approve", "answer": "The second one"}
-    assert "It is approved" in text(admin.post(url(house.approval, "decide"), reply, follow=True))
+    assert "Approved. The task goes on" in text(
+        admin.post(url(house.approval, "decide"), reply, follow=True)
+    )
     house.approval.refresh_from_db()
     assert house.approval.answer == "The second one"
 

@@ -174,7 +174,7 @@ def test_the_chain_is_checked_on_demand(admin):
     assert admin.get(url(task, "check")).status_code == 302
     assert "Chain not checked yet" in text(admin.get(url(task)))
     page = text(admin.post(url(task, "check"), follow=True))
-    assert "Chain whole: 25 of 25 events, head" in page
+    assert "Chain whole: 25 of 25 events, checked" in page
     TaskEvent.objects.filter(task=task, sequence=12).update(payload='{"forged":true}')
     page = text(admin.post(url(task, "check"), follow=True))
     assert "sequence 12 does not match its hash. Everything from event 12 on is unproven" in page
