@@ -40,6 +40,9 @@ _FRONT = re.compile(r"---[ \t]*\r?\n(.*?)(?:^|\n)---[ \t]*(?:\r?\n|\Z)", re.DOTA
 _FLOW = re.compile(r"[\[{]")
 MAX_FLOW = 32
 """Opening brackets: the parser's time grows with the square of how deep they stand."""
+_PLAIN_FIELD = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*)|()[ \t]*)")
+_NOT_PLAIN = frozenset("'\"[]{}|>&*!%@`,?-")
+"""With what a text begins that is none in YAML."""
 _REFERENCES = (yaml.AnchorToken, yaml.AliasToken, yaml.TagToken)
 """What a few lines of plain fields do not need, and what can make much of little."""
 
@@ -202,6 +205,25 @@ def _fields(text: str) -> dict[Any, Any] | str:
         if any(isinstance(token, _REFERENCES) for token in yaml.scan(text, yaml.SafeLoader)):
             return "Its front matter has anchors, aliases or tags."
         fields = yaml.safe_load(text)
+    except yaml.MarkedYAMLError:
+        return _plain_fields(text) or "Its front matter is no YAML."
     except (yaml.YAMLError, RecursionError, ValueError):
         return "Its front matter is no YAML."
     return fields if isinstance(fields, dict) else "Its front matter has no fields."
+
+
+def _plain_fields(text: str) -> dict[str, str]:
+    """Lines of plain text behind their names, for what most people get wrong in YAML: a colon within
+    a description. Empty: it is not that."""
+    fields: dict[str, str] = {}
+    name = ""
+    for line in re.split(r"\r?\n", text):
+        if found := _PLAIN_FIELD.fullmatch(line):
+            name = found[1]
+            fields[name] = (found[2] or "").strip()
+        elif name and line[:1] in (" ", "\t", ""):
+            fields[name] = f"{fields[name]} {line.strip()}".strip()
+        elif not line.startswith("#"):
+            return {}
+    told = [fields.get(each, "") for each in ("name", "description")]
+    return {} if any(each[:1] in _NOT_PLAIN for each in told if each) else fields

@@ -8,6 +8,7 @@ import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from agent.mcp.messages import message_of
+from agent.mcp.results import answer_of
 
 TEXT = b'{"content":[{"type":"text","text":"%s"}]}'
 
@@ -81,3 +82,17 @@ def test_what_is_no_result_is_an_error_at_once(rest: bytes, code: int, said: str
 )
 def test_what_answers_nothing_is_nothing(line: bytes) -> None:
     assert message_of(line) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("plain", "plain"),
+        ({"type": "text", "text": "one"}, "one"),
+        ("", "(The tool answered nothing.)"),
+        (7, "[A part that is not proper MCP is left out.]"),
+        (None, "(The tool answered nothing.)"),
+    ],
+)
+def test_content_that_is_no_list_is_not_lost(content: Any, text: str) -> None:
+    assert answer_of({"content": content}, str).text == text

@@ -127,6 +127,8 @@ BROKEN: dict[str, str | bytes] = {
     "much in front": f"---\nname: x\ndescription: y\nmore: {'z' * 5000}\n---\n",
     "no text": b"---\nname: x\ndescription: \xff\n---\n",
     "too large": skill("x", text="z" * MAX_FILE_BYTES),
+    "a quote that does not end": skill("x", "'Use when: asked"),
+    "a line that is no field": skill("x", "Use when: asked\nand so on"),
     "a control character": "---\nname: x\ndescription: \x07\n---\n",
 }  # fmt: skip
 
@@ -217,3 +219,20 @@ async def test_rules_about_paths_count_for_the_workspaces_own(
     judge = Judge(policy=Policy(rules=(closed,)), toolbox=box, workspace=Workspace(root))
     assert (await judge.decide("expand_skill", {"name": "x"})).decision == "deny"
     assert (await judge.decide("expand_skill", {"name": "y"})).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "name: x\ndescription: Use it when: asked",
+        "description: Use it\n  when: asked\nallowed-tools: Read, Write: none",
+        "# by hand\nname: x\ndescription:\n  Use it\n  when: asked\n",
+        "name: x\r\ndescription: Use it when: asked\r\nmetadata:\r\n  a: b",
+    ],
+)
+def test_a_colon_within_a_description_is_a_colon(library: Library, root: Path, front: str) -> None:
+    """vercel-labs/skills#1058, bytedance/deer-flow#3333 and a score of others."""
+    put(root / "skills", "x", f"---\n{front}\n---\ntext")
+    assert known(library, root)["x"] == Skill(
+        name="x", source="workspace", description="Use it when: asked"
+    )
