@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import codecs
 import hashlib
+import re
 import socket
 import ssl
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -52,10 +54,28 @@ _TEXT = frozenset(
 _NO_CHARSETS = frozenset({"idna", "punycode", "undefined"})
 """Python decodes them, or will not: no page is written in them, and the first two take the square of
 a page's length."""
+_MEANT = {
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "iso8859-9": "cp1254",
+    "tis-620": "cp874",
+}
+"""What pages are written in that are said to be something smaller, as browsers know."""
+_BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SAYS_ITSELF = re.compile(
+    rb"<meta\b[^>]{0,300}?\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,40})"
+    rb"|\A\s*<\?xml\b[^>]{0,100}?\bencoding\s*=\s*[\"']([\w.:-]{1,40})",
+    re.IGNORECASE,
+)
+SAID_WITHIN = 4096
+"""Bytes of a page in which it says in what it is written."""
 _HEADERS = {
     "User-Agent": "Pilothouse (fetch_url)",
     "Accept": "text/html, text/plain, application/json;q=0.9, */*;q=0.1",
-    "Accept-Encoding": "gzip, deflate",
+    "Accept-Encoding": "gzip",
 }
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -277,14 +297,26 @@ def _markdown(html: str) -> str:
 
 
 def _decoded(page: _Page) -> str | None:
-    if page.charset:
-        try:
-            if codecs.lookup(page.charset).name not in _NO_CHARSETS:
-                return page.body.decode(page.charset, "replace")
-        except LookupError:
-            pass  # a made-up name: look at the bytes
+    """As browsers do: a BOM says what it is, then the header, then the page itself."""
+    charset = "" if page.body.startswith(_BOMS) else _charset(page)
+    if charset:
+        with suppress(LookupError):  # Python has some that no text is in
+            return page.body.decode(charset, "replace")
     found = decode(page.body, whole=page.whole)
     return None if found is None else found.text
+
+
+def _charset(page: _Page) -> str:
+    """Empty where nothing says what it is, or by a made-up name: the bytes will show."""
+    within = _SAYS_ITSELF.search(page.body[:SAID_WITHIN])
+    said = page.charset or (within[within.lastindex or 1].decode() if within else "")
+    try:
+        name = codecs.lookup(said).name if said else ""
+    except LookupError:
+        return ""
+    if name in _NO_CHARSETS or (not page.charset and name.startswith(("utf-16", "utf-32"))):
+        return ""  # nobody could have read that in it
+    return _MEANT.get(name, name)
 
 
 def _told(page: _Page, text: str, *, ok: bool) -> ToolResult:
