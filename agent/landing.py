@@ -27,6 +27,7 @@ def land(call: Callable[[], T], landed: asyncio.Future[T], loop: asyncio.Abstrac
         told = partial(_crash, landed, error)
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(told)
+    del landed, told  # an error knows the frames that it came through: this must not know it
 
 
 def _land(landed: asyncio.Future[T], outcome: T) -> None:

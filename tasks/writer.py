@@ -90,8 +90,14 @@ class _Job(Generic[T]):
             self.error = error
 
     def outcome(self) -> T:
+        """For the submitter, once. An error knows the frames that it came through, and these know
+        the job: it is taken out of there."""
         if self.error is not None:
-            raise self.error
+            error, self.error = self.error, None
+            try:
+                raise error
+            finally:
+                del error
         return cast(T, self.result)
 
 
@@ -276,8 +282,9 @@ def _alone(jobs: Sequence[_Job[Any]], trouble: Exception | None) -> None:
         fate, error = _transaction([job])
         if fate is not _Fate.COMMITTED:
             _settle_failure(job, error, unknown=fate is _Fate.UNKNOWN)
+        unavailable = isinstance(job.error, WriterUnavailable)
         _deliver([job])
-        if isinstance(job.error, WriterUnavailable):
+        if unavailable:
             connections[ALIAS].close()
             rest = jobs[position + 1 :]  # each would wait as long, to hear the same
             _fail(rest, error)

@@ -3,12 +3,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 
 import pytest
 
+from tasks.errors import NotFound
 from tasks.lane import Lane, freest, in_lane, lent_lane
+from tests.support.counting import circles
 
 said: ContextVar[str] = ContextVar("said", default="nothing")
 
@@ -26,6 +29,18 @@ async def test_a_request_asks_in_its_lane_and_gets_what_came_of_it(lane: Lane) -
     assert await in_lane(int, "12", base=8) == 10
     with pytest.raises(ZeroDivisionError):
         await in_lane(divmod, 1, 0)
+
+
+async def test_a_refusal_leaves_nothing_to_the_collector(lane: Lane) -> None:
+    def refuse() -> None:
+        raise NotFound("task")
+
+    lent_lane.set(lane)
+    with circles() as found:
+        with suppress(NotFound):
+            await in_lane(refuse)
+        await in_lane(int)  # the lane has forgotten its last job
+    assert not found
 
 
 async def test_a_job_that_finds_nothing_next_is_a_failure_and_no_end_of_waiting(lane: Lane) -> None:

@@ -17,10 +17,11 @@ from django.db import IntegrityError, connection, connections, transaction
 from django.db.models import Value
 from django.db.models.functions import Concat
 
+from tasks.errors import NotFound
 from tasks.loops import on_loop
 from tasks.models import Task
 from tasks.writer import MAX_BATCH, Together, Writer, WriterUnavailable
-from tests.support.counting import python_calls
+from tests.support.counting import circles, python_calls
 from tests.support.rows import make_session, make_task
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -115,6 +116,17 @@ async def test_refused_command_fails_alone(writer):
     assert isinstance(error, ValueError)
     assert isinstance(twice, IntegrityError)
     assert await writer.run(groups) == {"before", "after"}
+
+
+async def test_a_refusal_leaves_nothing_to_the_collector(writer):
+    def refuse() -> None:
+        raise NotFound("task")
+
+    with circles() as found:
+        with contextlib.suppress(NotFound):
+            await writer.run(refuse)
+        await writer.run(int)  # the thread has forgotten its last batch
+    assert not found
 
 
 async def test_bells_ring_after_commit_in_order_and_before_anybody_is_told(writer):
