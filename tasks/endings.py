@@ -81,26 +81,73 @@ def end(
     dispatch.offer_next(UUID(stored.session_id))
 
 
-def end_run(
-    task: Task,
-    terminal: Terminal,
-    *,
-    head: Head,
-    run: int,
-    before: Sequence[StoredEvent],
-    spent: Spent,
-) -> bool:
-    """Command: the same for a run that made no files and knows the head of the task's log, with
-    fewer statements. False: the log does not end there any more, or another run owns the task;
-    nothing was written."""
-    ready = events.ready((task.pk, task.session_id), head, [*before, terminal])
-    outcome = {**_outcome(before, terminal), **usage_fields(spent), **ready.fields}
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """How a run ends its task."""
+
+    task: Task
+    run: int
+    head: Head
+    """Of the task's log, as the run knows it."""
+    terminal: Terminal
+    before: Sequence[StoredEvent]
+    """Its last events."""
+    spent: Spent
+    made: Sequence[MadeFile] = ()
+    seen: int | None = None
+    """As for `end()`."""
+
+    @property
+    def is_an_answer(self) -> bool:
+        """And nothing else, as nearly all are."""
+        return isinstance(self.terminal, TaskCompleted) and not self.made
+
+
+def end_run(ending: RunEnd) -> None:
+    """Command: with fewer statements where the log ends as the run knows it."""
+    if ending.made or not _end_at_once(ending):
+        end(
+            ending.task.pk,
+            ending.terminal,
+            run=ending.run,
+            seen=ending.seen,
+            before=ending.before,
+            made=ending.made,
+            spent=ending.spent,
+        )
+
+
+def end_together(ended: Sequence[RunEnd]) -> None:
+    """Command: the ends of several runs that are answers. Raises NotTogether."""
+    lifecycle.complete_together([_wanted(each) for each in ended])
+    for each in ended:
+        dispatch.offer_next(each.task.session_id)
+
+
+def _end_at_once(ending: RunEnd) -> bool:
+    """False: the log does not end there any more, or another run owns the task; nothing was written."""
+    task, head, terminal = ending.task, ending.head, ending.terminal
+    ready = events.ready((task.pk, task.session_id), head, [*ending.before, terminal])
+    changes = {**_outcome(ending.before, terminal), **usage_fields(ending.spent), **ready.fields}
     to, running = STATUS[type(terminal)], (Task.Status.RUNNING,)
-    if not lifecycle.move(task.pk, to=to, frm=running, run=run, known=head.sequence, **outcome):
+    if not lifecycle.move(
+        task.pk, to=to, frm=running, run=ending.run, known=head.sequence, **changes
+    ):
         return False
     events.store(ready)
     dispatch.offer_next(task.session_id)
     return True
+
+
+def _wanted(ending: RunEnd) -> events.Wanted:
+    return events.Wanted(
+        task_id=ending.task.pk,
+        session_id=ending.task.session_id,
+        run=ending.run,
+        head=ending.head,
+        events=[*ending.before, ending.terminal],
+        fields={**_outcome(ending.before, ending.terminal), **usage_fields(ending.spent)},
+    )
 
 
 def cancel(

@@ -30,6 +30,7 @@ from agent.events import (
 )
 from agent.transcript import Transcript
 from tasks import endings, events, usage
+from tasks.endings import RunEnd
 from tasks.events import Appended, FenceLost, Head, Wanted
 from tasks.models import Task
 from tasks.statements import Sql
@@ -39,7 +40,6 @@ from tasks.writer import Together, writer
 WAIT_SECONDS = 0.1
 PAID = (ModelCallFinished, ContextCompacted)
 
-Command = Callable[[Sequence[StoredEvent]], None]
 Observer = Callable[[int, LiveEvent | None], None]
 """Called on the event loop with the newest sequence that the run knows to be stored, and the live
 event that came after it; None says that something was stored. Must return at once."""
@@ -135,19 +135,18 @@ class Journal:
             run=self._run,
             head=self.head,
             events=self._waiting,
-            counters=counters,
+            fields=counters,
         )
         return _Storing(self._task, wanted, self._charges)
 
-    async def end(self, command: Command) -> None:
-        """Execute a command that stores what waits together with what comes after it. When it
-        raises, everything still waits."""
+    async def end(self, ending: RunEnd) -> None:
+        """Store what waits, and behind it the end. When it raises, everything still waits."""
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
             self._stop_timer()
-            ending = partial(command, self._waiting)
-            await writer.run(partial(_charged, ending, self._task, self._charges))
+            whole = replace(ending, before=[*self._waiting, *ending.before])
+            await writer.run(_Ending(whole, self._charges))
             self._forget()
 
     async def close(self) -> None:
@@ -241,7 +240,7 @@ class _Storing(Together[Appended]):
     def __call__(self) -> Appended:
         wanted = self._wanted
         append = partial(
-            events.append, wanted.task_id, wanted.events, fence=wanted.run, changes=wanted.counters
+            events.append, wanted.task_id, wanted.events, fence=wanted.run, changes=wanted.fields
         )
         return _charged(append, self._task, self._charges)
 
@@ -250,6 +249,28 @@ class _Storing(Together[Appended]):
         stored = events.append_together([each._wanted for each in commands])
         usage.charge(*((each._task, each._charges) for each in commands))
         return stored
+
+
+class _Ending(Together[None]):
+    """Command: the end of a run, together with those of other runs where all are answers."""
+
+    def __init__(self, ending: RunEnd, charges: Sequence[Charge]) -> None:
+        self._ending = ending
+        self._charges = charges
+
+    def __call__(self) -> None:
+        _charged(partial(endings.end_run, self._ending), self._ending.task, self._charges)
+
+    @staticmethod
+    def together(commands: Sequence[_Ending]) -> Sequence[None]:
+        # Alone it need not know what else its session has stored.
+        if len(commands) == 1 or not all(each._ending.is_an_answer for each in commands):
+            for each in commands:
+                each()
+        else:
+            endings.end_together([each._ending for each in commands])
+            usage.charge(*((each._ending.task, each._charges) for each in commands))
+        return [None] * len(commands)
 
 
 def _charged(command: Callable[[], T], task: Task, charges: Sequence[Charge]) -> T:

@@ -8,12 +8,14 @@ it; when it answers False somebody else was faster and nothing was changed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import msgspec
 from django.db import connection
 from django.utils import timezone
 
+from tasks import events
 from tasks.models import Task
 from tasks.statements import Sql, update
 
@@ -69,6 +71,21 @@ def move(
             where += f" AND {column} = %s"
             params.append(value)
     return bool(update(Task, fields, where, *params))
+
+
+def complete_together(wanted: Sequence[events.Wanted]) -> list[events.Appended]:
+    """Inside a command: running → completed for several runs, each with the last events of its log,
+    its counters and its `final_answer`, by as many statements as for one. Raises NotTogether."""
+    fields = {"status": _S.COMPLETED, **_consequences(_S.COMPLETED)}
+    whole = [msgspec.structs.replace(each, fields={**each.fields, **fields}) for each in wanted]
+    return events.append_together(whole, _completing)
+
+
+_completing = events.Heads(
+    *events.COUNTERS,
+    "final_answer",
+    *("status", "lease_worker", "lease_expires_at", "finished_at"),
+)
 
 
 def _consequences(to: Task.Status) -> dict[str, Any]:

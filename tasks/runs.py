@@ -52,7 +52,7 @@ from agent.outcomes import read_only
 from agent.transcript import Transcript
 from agent.workspace import Workspace
 from tasks import approvals, dispatch, endings, relay, sessions, usage, wiring
-from tasks.endings import Behind, MadeFile, Terminal
+from tasks.endings import Behind, MadeFile, RunEnd, Terminal
 from tasks.events import FenceLost
 from tasks.journal import Journal, Observer
 from tasks.models import Task
@@ -312,18 +312,18 @@ class Run:
         paths = artifact_paths(self._transcript)
         workspace = self.kit.workspace
         made = await asyncio.to_thread(made_files, paths, workspace) if paths else []
-        spent, head, run = self._transcript.spent, self._journal.head, self.begun.run
-
-        def command(waiting: Sequence[StoredEvent]) -> None:
-            last = [*waiting, *before]
-            at_once = partial(endings.end_run, head=head, run=run, before=last, spent=spent)
-            if not made and at_once(self.begun.task, terminal):
-                return
-            endings.end(
-                self.task_id, terminal, run=run, seen=seen, before=last, made=made, spent=spent
+        await self._journal.end(
+            RunEnd(
+                task=self.begun.task,
+                run=self.begun.run,
+                head=self._journal.head,
+                terminal=terminal,
+                before=before,
+                spent=self._transcript.spent,
+                made=made,
+                seen=seen,
             )
-
-        await self._journal.end(command)
+        )
 
 
 def _stop(stopped: asyncio.Future[Stop], why: Stop) -> None:

@@ -24,16 +24,18 @@ from tasks.events.appending import (
 )
 from tasks.events.reading import Past, brief, one, page, page_session, past, row_of, stream, typed
 from tasks.events.rows import Row
-from tasks.events.together import NotTogether, Wanted, append_together
+from tasks.events.together import COUNTERS, Heads, NotTogether, Wanted, append_together
 from tasks.events.wire import MAX_CONTENT_BYTES, frame, wire_body, wire_time, with_html
 
 __all__ = [
+    "COUNTERS",
     "FIRST_PREVIOUS_HASH",
     "MAX_CONTENT_BYTES",
     "OWN_FIELDS",
     "Appended",
     "FenceLost",
     "Head",
+    "Heads",
     "NotTogether",
     "Past",
     "Row",

@@ -24,7 +24,6 @@ from tasks.statements import UpdateEach
 
 COUNTERS = ("steps", "usage", "cost")
 """Fields of the task row that a run's append sets, as they are after it."""
-_NEW = {f"new_{name}": name for name in ("last_sequence", "last_hash", "last_event_at", *COUNTERS)}
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +36,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     head: Head
     """Of the task's chain, as the run knows it."""
     events: Sequence[StoredEvent]
-    counters: Mapping[str, Any]
-    """The values of `COUNTERS`."""
+    fields: Mapping[str, Any]
+    """Of the task's row, as they are after it: those that the statement sets."""
 
 
 class NotTogether(Exception):
@@ -46,12 +45,31 @@ class NotTogether(Exception):
     of the work and has to be rolled back."""
 
 
-_move_heads = UpdateEach(
-    Task,
-    {"key": "id", "fence": "run", "known": "last_sequence", **_NEW},
-    ", ".join(f"{name} = {new}" for new, name in _NEW.items()),
-    "id = key AND run = fence AND last_sequence = known AND status = 'running'",
-)
+class Heads:
+    """Moves the heads of running tasks' logs by one statement, with further fields of their rows."""
+
+    def __init__(self, *fields: str) -> None:
+        self._fields = fields
+        new = {f"new_{name}": name for name in (*_OF_THE_LOG, *fields)}
+        self._move = UpdateEach(
+            Task,
+            {"key": "id", "fence": "run", "known": "last_sequence", **new},
+            ", ".join(f"{name} = {value}" for value, name in new.items()),
+            "id = key AND run = fence AND last_sequence = known AND status = 'running'",
+        )
+
+    def __call__(self, pairs: Sequence[tuple[Wanted, Ready]]) -> int:
+        """How many were where their runs know them to be."""
+        return self._move([self._values(*pair) for pair in pairs])
+
+    def _values(self, wanted: Wanted, ready: Ready) -> tuple[Any, ...]:
+        fields = (wanted.fields[name] for name in self._fields)
+        return (wanted.task_id, wanted.run, wanted.head.sequence, *ready.fields.values(), *fields)
+
+
+_OF_THE_LOG = ("last_sequence", "last_hash", "last_event_at")
+"""In the order of `Ready.fields`."""
+_step = Heads(*COUNTERS)
 # Always after the rows of the tasks, as in every append.
 _move_positions = UpdateEach(
     Session,
@@ -61,11 +79,10 @@ _move_positions = UpdateEach(
 )
 
 
-def append_together(wanted: Sequence[Wanted]) -> list[Appended]:
+def append_together(wanted: Sequence[Wanted], move_heads: Heads = _step) -> list[Appended]:
     """Inside a command: store all of them, or raise NotTogether. The tasks are of different sessions."""
-    ready = [_ready(each) for each in wanted]
-    pairs = list(zip(wanted, ready, strict=True))
-    if _move_heads([_head(*pair) for pair in pairs]) != len(wanted):
+    pairs = [(each, _ready(each)) for each in wanted]
+    if move_heads(pairs) != len(wanted):
         raise NotTogether
     if _move_positions([_positions(*pair) for pair in pairs]) != len(wanted):
         raise NotTogether
@@ -77,12 +94,6 @@ def append_together(wanted: Sequence[Wanted]) -> list[Appended]:
 
 def _ready(wanted: Wanted) -> Ready:
     return appending.ready((wanted.task_id, wanted.session_id), wanted.head, wanted.events)
-
-
-def _head(wanted: Wanted, ready: Ready) -> tuple[Any, ...]:
-    """In the order of what `_move_heads` is given."""
-    counters = (wanted.counters[name] for name in COUNTERS)
-    return (wanted.task_id, wanted.run, wanted.head.sequence, *ready.fields.values(), *counters)
 
 
 def _positions(wanted: Wanted, ready: Ready) -> tuple[Any, ...]:

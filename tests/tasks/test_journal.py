@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -24,9 +25,9 @@ from agent.events import (
     UserMessageAdded,
 )
 from agent.messages import Usage
-from tasks import endings, events, sessions
+from tasks import events, sessions
 from tasks.chain import verify_task
-from tasks.endings import Behind
+from tasks.endings import Behind, RunEnd
 from tasks.events import FenceLost, Head, Row
 from tasks.journal import Journal
 from tasks.models import ModelUsage, Task
@@ -183,7 +184,7 @@ async def test_words_that_come_while_something_waits_are_answered(
 async def test_an_end_stores_what_waits(journal: Journal, task: Task) -> None:
     await take(journal, ASKED_AGAIN)
     await take(journal, SAYS, SAID, waits=True)
-    await journal.end(partial(_end, task, journal.known))
+    await journal.end(_ending(journal))
     assert (await types(task))[2:] == [
         *("assistant_message", "model_call_finished", "agent_completed", "task_completed"),
     ]
@@ -198,7 +199,7 @@ async def test_an_end_that_comes_too_late_leaves_everything_to_the_next_look(
     await take(journal, SAYS, SAID, waits=True)
     await say(task)
     with pytest.raises(Behind):
-        await journal.end(partial(_end, task, journal.known))
+        await journal.end(_ending(journal))
     assert await types(task) == ["task_created", "model_call_started", "user_message"]
     await journal.read_on()
     assert (await types(task))[3:] == ["assistant_message", "model_call_finished"]
@@ -220,8 +221,16 @@ async def test_a_run_that_lost_its_task_hears_it_at_the_next_event(
     assert len(await log(task)) == 2
 
 
-def _end(task: Task, seen: int, waiting: Sequence[StoredEvent]) -> None:
-    endings.end(task.pk, TaskCompleted(), run=1, seen=seen, before=[*waiting, DONE])
+def _ending(journal: Journal) -> RunEnd:
+    return RunEnd(
+        task=journal._task,
+        run=1,
+        head=journal.head,
+        terminal=TaskCompleted(),
+        before=[DONE],
+        spent=journal.transcript.spent,
+        seen=journal.known,
+    )
 
 
 async def journals(count: int) -> list[Journal]:
@@ -236,13 +245,21 @@ async def journals(count: int) -> list[Journal]:
     return opened
 
 
-async def in_one_batch(journals: Sequence[Journal], *batch: StoredEvent) -> list[object]:
-    """All of them store these while the writer is held up."""
+async def in_one_batch(*storing: Coroutine[Any, Any, None]) -> list[object]:
+    """All of it reaches the writer while that is held up."""
     held = asyncio.create_task(writer.run(partial(time.sleep, 0.05)))
     await asyncio.sleep(0)
-    storing = [asyncio.create_task(journal.store(batch)) for journal in journals]
+    tasks = [asyncio.create_task(each) for each in storing]
     await held
-    return await asyncio.gather(*storing, return_exceptions=True)
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def store_in_one_batch(journals: Sequence[Journal], *batch: StoredEvent) -> list[object]:
+    return await in_one_batch(*(journal.store(batch) for journal in journals))
+
+
+async def end_in_one_batch(journals: Sequence[Journal]) -> list[object]:
+    return await in_one_batch(*(journal.end(_ending(journal)) for journal in journals))
 
 
 async def test_runs_that_store_at_the_same_time_need_the_statements_of_one() -> None:
@@ -250,7 +267,7 @@ async def test_runs_that_store_at_the_same_time_need_the_statements_of_one() -> 
     for journal in opened:
         await step(journal)
     async with written() as statements:
-        assert await in_one_batch(opened, ASKED_AGAIN) == [None] * 8
+        assert await store_in_one_batch(opened, ASKED_AGAIN) == [None] * 8
     assert [text.split()[0] for text in statements] == ["UPDATE", "UPDATE", "INSERT", "INSERT"]
     assert "RETURNING" not in "".join(statements)  # a row is a step, in which others get their turn
     for journal in opened:
@@ -270,7 +287,7 @@ async def test_what_others_did_to_one_task_keeps_no_other_run_from_storing() -> 
     alone, steered, lost = opened = await journals(3)
     await say(steered._task)
     await Task.objects.filter(pk=lost._task.pk).aupdate(run=2)
-    outcomes = await in_one_batch(opened, ASKED)
+    outcomes = await store_in_one_batch(opened, ASKED)
     assert outcomes[:2] == [None, None]
     assert isinstance(outcomes[2], FenceLost)
     assert await types(alone._task) == ["task_created", "model_call_started"]
@@ -291,11 +308,59 @@ async def test_what_came_into_one_session_keeps_no_other_run_from_storing() -> N
     born = TaskCreated(goal=other.goal, session_id=str(other.session_id), trigger="api")
     await writer.run(partial(events.append, other.pk, [born]))
     # Here it learns where the session's numbers are by now.
-    assert await in_one_batch(opened, ASKED_AGAIN) == [None] * 2
+    assert await store_in_one_batch(opened, ASKED_AGAIN) == [None] * 2
     async with written() as statements:
-        assert await in_one_batch(opened, ASKED_AGAIN) == [None] * 2
+        assert await store_in_one_batch(opened, ASKED_AGAIN) == [None] * 2
     assert len(statements) == 3  # nothing was used
     positions = [row.position for row in await log(joined._task)]
     assert positions == [1, 2, *range(4, 10)]
     for journal in opened:
         assert (await sync_to_async(verify_task)(journal._task.pk)).problem == ""
+
+
+async def answered(count: int) -> list[Journal]:
+    """Runs that were asked and have their answers, which wait for the end."""
+    opened = await journals(count)
+    for journal in opened:
+        await take(journal, ASKED_AGAIN)
+        await take(journal, SAYS, SAID, waits=True)
+    return opened
+
+
+async def has_ended(task: Task) -> bool:
+    """Whole: the row, the log and what was used."""
+    row = await Task.objects.aget(pk=task.pk)
+    assert (await sync_to_async(verify_task)(task.pk)).problem == ""
+    used = await ModelUsage.objects.aget(task=task)
+    return (row.status, row.final_answer, row.steps, row.lease_worker, used.calls) == (
+        *("completed", "Done.", SAID.step, "", 1),
+    )
+
+
+async def test_runs_that_end_at_the_same_time_need_the_statements_of_one() -> None:
+    opened = await answered(8)
+    async with written() as statements:
+        assert await end_in_one_batch(opened) == [None] * 8
+    assert [text.split()[0] for text in statements] == ["UPDATE", "UPDATE", "INSERT", "INSERT"]
+    assert "RETURNING" not in "".join(statements)
+    for journal in opened:
+        assert (await types(journal._task))[1:] == [
+            *("model_call_started", "assistant_message", "model_call_finished"),
+            *("agent_completed", "task_completed"),
+        ]
+        assert await has_ended(journal._task)
+
+
+async def test_what_others_did_to_one_task_keeps_no_other_run_from_ending() -> None:
+    alone, steered, lost, joined = opened = await answered(4)
+    await say(steered._task)
+    await Task.objects.filter(pk=lost._task.pk).aupdate(run=2)
+    other = await sync_to_async(make_task)(session=joined._task.session)
+    born = TaskCreated(goal=other.goal, session_id=str(other.session_id), trigger="api")
+    await writer.run(partial(events.append, other.pk, [born]))
+    outcomes = await end_in_one_batch(opened)
+    assert [type(each) for each in outcomes] == [type(None), Behind, FenceLost, type(None)]
+    assert await has_ended(alone._task)
+    assert await has_ended(joined._task)
+    assert (await types(steered._task))[1:] == ["model_call_started", "user_message"]
+    assert (await types(lost._task))[1:] == ["model_call_started"]
