@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+async def in_thread(threads: Executor, call: Callable[[], T]) -> T:
+    """What a call gives in one of these threads. It is not stopped with whoever waits for it."""
+    loop = asyncio.get_running_loop()
+    landed: asyncio.Future[T] = loop.create_future()
+    threads.submit(land, call, landed, loop)
+    return await landed
 
 
 def land(call: Callable[[], T], landed: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:

@@ -9,7 +9,7 @@ workspace; of two with one name the later counts. Everything in them is data, wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -77,7 +77,7 @@ class Library:
 
     def skills(self, workspace: Workspace) -> list[Skill]:
         """Those that count, by name, broken ones with their problem. Reads files."""
-        found = {skill.name: skill for skill in _ours()}
+        found = {skill.name: skill for skill in ours()}
         for source, folder, below in self._sources(workspace)[1:]:
             found |= {skill.name: skill for skill in _skills(source, folder, below)}
         return [found[name] for name in sorted(found)]
@@ -104,7 +104,7 @@ class Library:
         return [*found, ("workspace", workspace.unlinked(), FOLDER)]
 
 
-def catalogue(skills: list[Skill]) -> str:
+def catalogue(skills: Sequence[Skill]) -> str:
     """What the prompt says of them, marked as data; the nearest first when there is too much."""
     usable = [skill for skill in skills if not skill.problem]
     usable.sort(key=lambda skill: _NEAREST[skill.source])
@@ -125,8 +125,8 @@ _NEAREST = {"workspace": 0, "server": 1, "built-in": 2}
 
 
 @cache
-def _ours() -> tuple[Skill, ...]:
-    """They change with the program only."""
+def ours() -> tuple[Skill, ...]:
+    """Those of Pilothouse itself, by name: they change with the program only."""
     return tuple(_skills("built-in", _OURS, "."))
 
 

@@ -9,10 +9,10 @@ The model of a run, in order: the task's profile, its session's, the default pro
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,10 +20,12 @@ import msgspec
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
+from agent import memory, skills
 from agent.asking import Retries
 from agent.budget import Limits
 from agent.judging import Judge
-from agent.memory import Permits, remembered
+from agent.landing import in_thread
+from agent.memory import Permits
 from agent.policy import Mode, Policy, strictest
 from agent.prompts import Background, system_prompt
 from agent.providers import CONTEXT_TOKENS, Model
@@ -32,7 +34,6 @@ from agent.providers.client import Client, make_client, prepare_tls
 from agent.providers.demo import demo_provider
 from agent.providers.openai import OpenAIProvider
 from agent.providers.quirks import Quirks
-from agent.skills import catalogue
 from agent.workspace import Workspace
 from tasks import keeping, profiles, quorum, rules, toolboxes
 from tasks.conf import Conf, conf
@@ -110,29 +111,40 @@ class Kit:
     async def background(self) -> Background:
         """What the prompt says of the workspace's files: nothing of what its rules do not permit to
         be read unasked. Where there is no such file nobody asks for rules."""
-        told, its_own = await asyncio.to_thread(_background, self.workspace)
+        told, its_own = await in_thread(_LOOKING, partial(_background, self.workspace))
         if not its_own:
             return told
         await self.judge.refresh()
         policy = self.judge.policy
         if not policy.rules:
             return told
-        told, _ = await asyncio.to_thread(_background, self.workspace, policy)
+        told, _ = await in_thread(_LOOKING, partial(_background, self.workspace, policy))
         return told
+
+
+_LOOKING = ThreadPoolExecutor(4, thread_name_prefix="look")
 
 
 def _background(workspace: Workspace, policy: Policy | None = None) -> tuple[Background, bool]:
     """What the prompt says, and whether any of it comes from the workspace. Reads files."""
-    skills = toolboxes.library().skills(workspace)
-    memory = remembered(workspace)
+    library = toolboxes.library()
+    if library.server is None and not workspace.has_any(skills.FOLDER, memory.FOLDER):
+        return _without_files(), False
+    known, noted = library.skills(workspace), memory.remembered(workspace)
     if policy is not None:
         named, opened = permits(policy, "expand_skill"), permits(policy, "read_file")
-        skills = [
-            each for each in skills if not each.path or (named(each.path) and opened(each.path))
+        known = [
+            each for each in known if not each.path or (named(each.path) and opened(each.path))
         ]
-        memory = remembered(workspace, opened)
-    told = Background(memory=memory, skills=catalogue(skills))
-    return told, bool(memory) or any(skill.path for skill in skills)
+        noted = memory.remembered(workspace, opened)
+    told = Background(memory=noted, skills=skills.catalogue(known))
+    return told, bool(noted) or any(skill.path for skill in known)
+
+
+@cache
+def _without_files() -> Background:
+    """What the prompt says where there is nothing but ours: that changes with the program only."""
+    return Background(skills=skills.catalogue(skills.ours()))
 
 
 def permits(policy: Policy, tool: str) -> Permits:

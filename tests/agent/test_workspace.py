@@ -353,3 +353,15 @@ def test_reading_a_small_file_gives_up_the_interpreter_s_lock_few_times(folder: 
     workspace.read_bytes("four.txt", 100)
     sys.setprofile(None)
     assert [name for name in asked if name != "fspath"] == ["fstat", "read", "close"]
+
+
+def test_what_is_in_the_folder_itself_is_seen_whatever_it_is(folder: Path) -> None:
+    (folder / "deep/skills").mkdir(parents=True)
+    workspace = Workspace(folder)
+    assert not workspace.has_any("memory", "skills")
+    (folder / "skills").symlink_to(folder / "nowhere")
+    assert workspace.has_any("memory", "skills")
+    assert not workspace.has_any("memory")
+    (folder / "memory").write_text("")
+    assert workspace.has_any("memory")
+    assert not Workspace(folder / "gone").has_any("memory")

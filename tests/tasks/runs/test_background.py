@@ -10,11 +10,16 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import Client
 
+from agent.prompts import Background
 from agent.providers.scripted import ScriptedCall, Turn
+from agent.skills import Library, catalogue
+from agent.workspace import Workspace
 from tasks.conf import conf
 from tasks.errors import Invalid
 from tasks.models import PolicyRule
+from tasks.wiring import _background
 from tasks.workspaces import register
+from tests.support.counting import python_calls
 from tests.support.people import bearer
 from tests.support.rows import make_user
 from tests.support.runs import House, ScriptedModels
@@ -140,3 +145,22 @@ def test_no_workspace_reaches_the_servers_skills(tmp_path: Path, settings: Any) 
     for root in (skills, skills / "pay", tmp_path / "srv"):
         with pytest.raises(Invalid, match=r"Pilothouse"):
             register(owner, "skills", root, anywhere=True)
+
+
+def test_to_see_that_there_is_nothing_to_tell_takes_few_calls(
+    tmp_path: Path, settings: Any
+) -> None:
+    """In the thread where each run looks before it asks its model; it was a hundred and ten."""
+    settings.PILOTHOUSE = replace(conf(), skills_dir=None)
+    workspace = Workspace(tmp_path)
+    (tmp_path / "quotes").mkdir()
+    known = _background(workspace)
+    with python_calls() as names:
+        assert _background(workspace) == known
+    assert len(names) <= 24, names
+    assert known == (Background(skills=catalogue(Library().skills(workspace))), False)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/MEMORY.md").write_text("- Prices are net.\n")
+    told, of_its_own = _background(workspace)
+    assert of_its_own
+    assert "net" in told.memory
