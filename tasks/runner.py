@@ -27,8 +27,9 @@ from tasks.hub import Key, hub
 from tasks.journal import Observer
 from tasks.logs import task_id as logged_task
 from tasks.models import Task
-from tasks.runs import Ending, Run, Stop
+from tasks.runs import Ending, Run
 from tasks.starting import Beginning, Begun, Start
+from tasks.stopping import Stop
 from tasks.watching import disown, look, renew
 from tasks.writer import WriterUnavailable, writer
 

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -57,6 +56,7 @@ from tasks.events import FenceLost
 from tasks.journal import Journal, Observer
 from tasks.models import Task
 from tasks.starting import Begun, canceller
+from tasks.stopping import Stop, Stopping
 from tasks.writer import WriterUnavailable, writer
 
 logger = logging.getLogger(__name__)
@@ -72,14 +72,6 @@ _BROKEN = ErrorInfo(
     message="The run stopped because of an error in Pilothouse itself.",
     hint="The server's log has the details. A retry continues from the last complete step.",
 )
-
-
-class Stop(Enum):
-    """Why a run is told to stop."""
-
-    CANCEL = "cancel"  # a person wants the task to end
-    SHUTDOWN = "shutdown"  # this process ends; another run continues
-    LOST = "lost"  # another run owns the task
 
 
 class Ending(Enum):
@@ -103,12 +95,12 @@ class Run:
     kit: wiring.Kit
     observe: Observer | None = None
     """For a command that shows its own run; everybody else follows through the hub."""
-    _stop: asyncio.Future[Stop] = field(init=False)
+    _stopping: Stopping = field(init=False)
     _running_tools: set[str] = field(default_factory=set, init=False)
     _drained: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        self._stop = asyncio.get_running_loop().create_future()
+        self._stopping = Stopping()
         self.task_id = self.begun.task.pk
         self._task_text = str(self.begun.task.pk)
         self._session_text = str(self.begun.task.session_id)
@@ -117,7 +109,7 @@ class Run:
             self.begun.run,
             self.begun.stored.head,
             self.begun.choice.name,
-            partial(_stop, self._stop, Stop.LOST),
+            partial(self._stopping, Stop.LOST),
             self.observe,
         )
         self._limited = usage.limited()
@@ -131,7 +123,7 @@ class Run:
 
     def stop(self, why: Stop) -> None:
         """Ask for the end. The first reason counts."""
-        _stop(self._stop, why)
+        self._stopping(why)
 
     async def wind_down(self, seconds: float) -> None:
         """For a shutdown: a running tool gets so long to finish, a model's stream nothing."""
@@ -147,45 +139,36 @@ class Run:
     async def drive(self) -> Ending:
         """Run to the end of this run. Raises only WriterUnavailable: then the lease runs out and
         a later run continues from the log."""
-        work = asyncio.create_task(self._work())
-        first: set[asyncio.Future[Any]] = {work, self._stop}
         try:
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not work.done():
-                work.cancel()
-            await asyncio.wait({work})
-        try:
-            return await self._conclude(work)
+            return await self._to_its_end()
         except FenceLost:
             return Ending.LOST
         finally:
             await self._journal.close()
             await self.kit.close()
 
-    async def _conclude(self, work: asyncio.Task[Ending]) -> Ending:
-        if not work.cancelled():
-            failure = work.exception()
-            if failure is None:
-                return work.result()
-            if isinstance(failure, FenceLost):
-                return Ending.LOST
-            if isinstance(failure, WriterUnavailable):
-                raise failure
-            logger.error("The run of task %s broke.", self._task_text, exc_info=failure)
+    async def _to_its_end(self) -> Ending:
+        try:
+            ending = None if self._stopping.why else await self._stopping.during(self._work)
+        except (FenceLost, WriterUnavailable):
+            raise
+        except Exception:
+            # The boundary of a run: what broke it is said in its log, not only in the server's.
+            logger.exception("The run of task %s broke.", self._task_text)
             await self._journal.settle()
             await writer.run(partial(endings.fail, self.task_id, _BROKEN, run=self.begun.run))
             return Ending.ENDED
-        with suppress(asyncio.CancelledError):
-            work.exception()  # taken, or it keeps its frames, of which some keep it
-        match self._stop.result():
+        return await self._stopped() if ending is None else ending
+
+    async def _stopped(self) -> Ending:
+        match self._stopping.why:
             case Stop.CANCEL:
                 return await self._cancelled()
             case Stop.SHUTDOWN:
                 await self._journal.settle()
                 await writer.run(partial(release, self.task_id, self.begun.run))
                 return Ending.RELEASED
-            case Stop.LOST:
+            case _:
                 return Ending.LOST
 
     async def _cancelled(self) -> Ending:
@@ -324,12 +307,6 @@ class Run:
                 seen=seen,
             )
         )
-
-
-def _stop(stopped: asyncio.Future[Stop], why: Stop) -> None:
-    """Without the run: its journal must not hold it, which it holds."""
-    if not stopped.done():
-        stopped.set_result(why)
 
 
 _HEARD: dict[type, Callable[[Run, Any], Awaitable[None]]] = {
