@@ -25,7 +25,7 @@ from agent.errors import ToolFailed
 from agent.mcp.backoff import Backoff
 from agent.mcp.declared import Server
 from agent.mcp.definitions import Definition, Offer, definitions
-from agent.mcp.results import Answer, Broken, answer_of
+from agent.mcp.results import Answer, Broken, SessionEnded, answer_of
 from agent.sandbox import Sandbox, bubblewrap
 
 if TYPE_CHECKING:
@@ -134,6 +134,12 @@ class Connections:
 
     async def call(self, offer: Offer, arguments: dict[str, Any], progress: Progress) -> Answer:
         """What the tool answers. Raises ToolFailed."""
+        try:
+            return await self._called(offer, arguments, progress)
+        except SessionEnded:
+            return await self._called(offer, arguments, progress)
+
+    async def _called(self, offer: Offer, arguments: dict[str, Any], progress: Progress) -> Answer:
         server = offer.server
         connected = await self._connected(server)
         self._check(offer, connected.found.get(offer.tool.name))

@@ -21,7 +21,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, Implementation
+from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, Implementation
 from pydantic import ValidationError
 
 from agent.children import Wrapped
@@ -29,7 +29,7 @@ from agent.errors import ToolFailed
 from agent.mcp import remote
 from agent.mcp.declared import Server
 from agent.mcp.pipes import MAX_MESSAGE, Pipes
-from agent.mcp.results import Broken, causes, pages_of
+from agent.mcp.results import Broken, SessionEnded, causes, pages_of
 from agent.mcp.sieve import Sieve, Sifted
 from agent.text import cut
 
@@ -64,6 +64,7 @@ class Link:
         self._env = env
         self._sieve = Sieve()
         self._pipes = Pipes(self._sieve, server.bounds)
+        self._refusal = remote.Refusal()
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner: asyncio.Task[None] | None = None
@@ -176,6 +177,7 @@ class Link:
         }
         if progress is not None:
             options["on_progress"] = progress
+        self._refusal.status = 0
         try:
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
@@ -183,9 +185,19 @@ class Link:
             if ended or not self.alive:
                 raise self._broken(self._pipes.trouble or "the connection ended") from None
             said = cut(self._server.scrub(error.message), 2000)
-            raise ToolFailed(
-                f"The MCP server {self._server.name} answered with an error: {said}"
-            ) from None
+            status = f" (HTTP {self._refusal.status})" if self._refusal.status else ""
+            told = f"The MCP server {self._server.name} answered with an error: {said}{status}"
+            raise self._kind_of(error)(told) from None
+
+    def _kind_of(self, error: MCPError) -> type[ToolFailed]:
+        """404 says that the session is over. Some servers say it in words, under 400: what those did
+        with the call is not certain enough to ask again."""
+        if not self._refusal.in_session:
+            return ToolFailed
+        if self._refusal.status == 404 and error.code != METHOD_NOT_FOUND:
+            return SessionEnded
+        in_words = self._refusal.status == 400 and "session" in error.message.lower()
+        return Broken if in_words else ToolFailed
 
     # ── the owner ─────────────────────────────────────────────────────────────────────────────
 
@@ -232,6 +244,7 @@ class Link:
             self._server.headers,
             private=self._server.private,
             seconds=self._server.seconds,
+            refusal=self._refusal,
         )
         async with (
             http,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import httpx2
@@ -21,18 +22,33 @@ from agent.urls import Location
 MAX_ANSWER = 32 * 1024 * 1024
 """Bytes of one response."""
 CONNECT_SECONDS = 10.0
+SESSION = "mcp-session-id"
 
 
 class NotPublic(httpx2.ConnectError):
     """The name leads into a private network."""
 
 
+@dataclass
+class Refusal:
+    """The newest answer that was none; the SDK tells of it without what HTTP says."""
+
+    status: int = 0
+    in_session: bool = False
+    """It was asked in a session that had begun."""
+
+
 def client(
-    location: Location, headers: Mapping[str, str], *, private: bool, seconds: float
+    location: Location,
+    headers: Mapping[str, str],
+    *,
+    private: bool,
+    seconds: float,
+    refusal: Refusal,
 ) -> httpx2.AsyncClient:
-    """For one server. Close it."""
+    """For one server; `refusal` is kept up to date. Close it."""
     return httpx2.AsyncClient(
-        transport=_Pinned(private=private),
+        transport=_Pinned(private, refusal),
         headers={**headers, "User-Agent": "Pilothouse (MCP)", "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=seconds),
         trust_env=False,
@@ -54,8 +70,9 @@ async def address_of(host: str, port: int, *, private: bool) -> str:
 class _Pinned(httpx2.AsyncBaseTransport):
     """Connects to addresses that were checked, under the name that was asked for."""
 
-    def __init__(self, *, private: bool) -> None:
+    def __init__(self, private: bool, refusal: Refusal) -> None:
         self._private = private
+        self._refusal = refusal
         self._http = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -68,6 +85,9 @@ class _Pinned(httpx2.AsyncBaseTransport):
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("The answer is packed, which was not asked for.")
+        if response.status_code >= 400:
+            self._refusal.status = response.status_code
+            self._refusal.in_session = SESSION in request.headers
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(response.stream)
         return response

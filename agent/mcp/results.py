@@ -27,6 +27,11 @@ class Broken(ToolFailed):
         """The end of what its program wrote to stderr: for people, not for the model."""
 
 
+class SessionEnded(Broken):
+    """The server knows nothing of the session any more, as after its restart: it did nothing with
+    what was asked, and a new connection may ask again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """What came of a call."""

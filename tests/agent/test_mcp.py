@@ -90,7 +90,7 @@ async def test_a_server_at_an_address_works_and_private_ones_must_be_declared(
         ("elsewhere", "not be used|answered with an error"),
         ("packed", "not be used|answered with an error"),
         ("huge", "not be used|answered with an error"),
-        ("500", "not be used|answered with an error"),
+        ("500", "not be used|answered with an error.*HTTP 500"),
         ("gone", "could not be reached"),
     ],
 )
@@ -105,6 +105,25 @@ async def test_a_bad_server_at_an_address_is_an_error_and_no_more(
         with pytest.raises(ToolFailed, match=said):
             await one.accept()
     assert not http_server.elsewhere
+
+
+@pytest.mark.parametrize("mode", ["", "words"])
+async def test_a_session_that_the_server_forgot_begins_anew(
+    folder: Path, http_server: HttpServer, mode: str
+) -> None:
+    """After a restart of the server. Where it is certain that nothing was done, it is asked again."""
+    tools = {"echo": {"capability": "test:read"}}
+    servers = declared(near={"url": http_server.url, "tools": tools, "private": True})
+    http_server.mode = mode
+    async with desk(folder, servers) as one:
+        await one.accept()
+        first = await one.call("near_echo", q="1")
+        http_server.sessions += 1
+        second, third = [await one.call("near_echo", q=q) for q in "23"]
+    assert first.ok
+    assert third.content == '{"q": "3"}'
+    assert second.ok == (mode == "")
+    assert mode == "" or "Session not found (HTTP 400)" in second.content
 
 
 @pytest.fixture

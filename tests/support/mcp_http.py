@@ -19,6 +19,8 @@ class HttpServer:
         """The headers of every request."""
         self.elsewhere = False
         """A redirect to another host was followed."""
+        self.sessions = 0
+        """That began; one that is older than the newest is not known any more."""
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.port = self._http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
@@ -47,14 +49,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.ours.elsewhere |= self.path != "/mcp"
         if "id" not in message:
             self._send(202, b"")
-        elif self.ours.mode:
+        elif message["method"] == "tools/call" and self._session_is_over():
+            error = {"code": -32001, "message": "Session not found"}
+            status = 400 if self.ours.mode == "words" else 404
+            self._send(status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+        elif self.ours.mode not in ("", "words"):
             self._send(*self._bad(self.ours.mode))
         else:
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": self._result(message)}
-            self._send(200, json.dumps(answer).encode())
+            began = message["method"] == "initialize"
+            self.ours.sessions += began
+            self._send(
+                200,
+                json.dumps(answer).encode(),
+                {"Mcp-Session-Id": f"s{self.ours.sessions}"} if began else None,
+            )
 
     def do_GET(self) -> None:
         self._send(405, b"")
+
+    def _session_is_over(self) -> bool:
+        return self.headers["Mcp-Session-Id"] != f"s{self.ours.sessions}"
 
     def _bad(self, mode: str) -> tuple[int, bytes, dict[str, str]]:
         return {
