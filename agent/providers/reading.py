@@ -61,6 +61,7 @@ class BodyReader:
         if is_error(value):
             raise failure_of(value)
         if isinstance(value, dict):
+            self._assembler.begins(body)
             return self._assembler.feed_body(value)
         if isinstance(value, list):
             return self._assembler.feed(msgspec.json.encode(item) for item in value)

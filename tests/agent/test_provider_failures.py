@@ -63,6 +63,12 @@ from tests.support.faults.streams import read
             "only: Internal Server Error",
         ),
         (
+            "kin of preloop/preloop#117: a document of another API",
+            b'{"type":"message","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn"}',
+            "provider_incomplete",
+            'only: {"type":"message"',
+        ),
+        (
             "open-webui/open-webui#29628: it just stops",
             b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
             "provider_incomplete",
