@@ -139,6 +139,7 @@ def test_a_deny_of_any_scope_beats_everything():
         (rule("ask", "s", final=True), rule("allow", "w", scope="task", priority=9)),
         (rule("ask", "s"), rule("allow", "w", scope="task", from_card=True)),
         (rule("ask", "s", priority=-1), rule("allow", "w", scope="task", from_card=True)),
+        (rule("ask", "s"), rule("allow", "w", final=True, from_card=True)),
     ],
     ids=[
         "priority",
@@ -149,6 +150,7 @@ def test_a_deny_of_any_scope_beats_everything():
         "final",
         "an administrator's over a card's",
         "however low its priority",
+        "or final the other",
     ],
 )
 def test_the_order_of_rules(stronger, weaker):
@@ -337,6 +339,11 @@ def test_a_line_needs_a_use_of_every_rule_that_counts_them():
     assert judged(command("rm", "a"), *rules).decision == "ask"
 
 
+def test_a_rule_that_stops_counts_no_uses():
+    for decision in ("ask", "deny"):
+        assert judged(write(), rule(decision, limited=True)).uses == ()
+
+
 def test_an_administrators_question_about_a_part_of_a_line_counts_for_its_card():
     wants = rule("ask", command="b")
     assert judged(command("a", "b"), wants).from_administrator
@@ -358,6 +365,9 @@ def test_a_pattern_is_quick_whatever_it_is_held_against():
 # ── rules made from a card ────────────────────────────────────────────────────────────────────
 
 
+EXACTLY = {"digest": "d", "says": "exactly this call of t"}
+
+
 @pytest.mark.parametrize(
     ("subject", "kept"),
     [
@@ -366,9 +376,14 @@ def test_a_pattern_is_quick_whatever_it_is_held_against():
             Subject(tool="fetch_url", capability="web:network", host="x.org", digest="d"),
             {"host": "x.org", "says": "fetch_url to x.org"},
         ),
+        (Subject(tool="t", capability="x:write", digest="d"), EXACTLY),
         (
-            Subject(tool="t", capability="x:write", digest="d"),
-            {"digest": "d", "says": "exactly this call of t"},
+            Subject(tool="t", capability="x:write", digest="d", paths=("a",), exact=True),
+            EXACTLY,
+        ),
+        (
+            Subject(tool="t", capability="x:write", digest="d", host="x.org", exact=True),
+            EXACTLY,
         ),
     ],
 )
