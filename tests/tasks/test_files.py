@@ -107,6 +107,7 @@ def test_a_folder_is_listed_in_pages_folders_first(desk: Desk) -> None:
         ["y"],
     ]
     assert third["next"] is None
+    assert desk.folder(limit=5).json()["next"] is None  # all of them, and no page more
     assert first["complete"]
     assert first["items"][1] == {
         "name": "a.txt",

@@ -66,6 +66,16 @@ async def test_a_write_waits_for_a_person_and_happens_after_the_answer(house: Ho
     await house.check(created.task_id)
 
 
+async def test_an_edited_call_runs_as_it_was_edited(house: House) -> None:
+    async with house.runner(WRITE, DONE):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+        edited = {"path": "out.md", "content": "# Mine\n"}
+        await house.reply((await house.pending(created.task_id)).pk, edited_arguments=edited)
+        await house.until(created.task_id, "completed")
+    assert (house.folder / "out.md").read_text() == "# Mine\n"
+
+
 async def test_a_restart_between_ask_and_answer_changes_nothing(house: House) -> None:
     async with house.runner(WRITE):
         created = await house.ask()
