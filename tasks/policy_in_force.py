@@ -55,11 +55,14 @@ class InSession:
     tools: Sequence[Judged]
 
 
+OTHER_ACTIONS = "anything else, or none"
+
+
 def policy_in_force() -> InForce:
     settings = conf()
     modes = _Modes.of()
     actions = [(action, f"example:{action}") for action in sorted(ALLOWED_ACTIONS | ASKED_ACTIONS)]
-    actions.append(("anything else, or none", ""))
+    actions.append((OTHER_ACTIONS, ""))
     return InForce(
         mode=modes.watched,
         unattended_mode=modes.unattended,

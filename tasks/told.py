@@ -2,7 +2,8 @@
 
 They are stored and sent in English, whoever will read them. `locale/server_<language>.json` has them
 as they are made, with `{name}` for what differs; a page shows what fits, and the rest in English.
-The scripts do the same (static/app/told.js).
+The scripts do the same (static/app/told.js). What only the admin shows is in a file of its own,
+`locale/server_admin_<language>.json`, so that no page has to carry it.
 
 1. A text is looked up whole, then sentence by sentence.
 2. `{n}` and other numbers fit numbers alone, `{status}`, `{what}` and `{scope}` only words that are
@@ -53,7 +54,7 @@ def told_evidence(text: str) -> str:
 
 
 def told_in(tag: str, text: str) -> str:
-    if not server_catalogue(tag) or len(text) > MAX_TEXT:
+    if not _sentences(tag) or len(text) > MAX_TEXT:
         return text
     whole = _whole(tag, text)
     if whole is not None:
@@ -66,16 +67,22 @@ def told_in(tag: str, text: str) -> str:
 
 
 @cache
-def server_catalogue(tag: str) -> dict[str, str]:
-    """English sentence -> translated sentence; none for English."""
-    file = FOLDER / f"server_{tag.replace('-', '_')}.json"
+def server_catalogue(tag: str, part: str = "") -> dict[str, str]:
+    """English sentence -> translated sentence; none for English. `part`: `admin`, or empty for what
+    pages show."""
+    file = FOLDER / f"server_{part}{'_' if part else ''}{tag.replace('-', '_')}.json"
     if not file.is_file():
         return {}
     return cast(dict[str, str], json.loads(file.read_text(encoding="utf-8")))
 
 
+@cache
+def _sentences(tag: str) -> dict[str, str]:
+    return {**server_catalogue(tag, "admin"), **server_catalogue(tag)}
+
+
 def _whole(tag: str, text: str) -> str | None:
-    catalogue = server_catalogue(tag)
+    catalogue = _sentences(tag)
     if text in catalogue and "{" not in text:
         return catalogue[text]
     for pattern, translated in _patterns(tag):
@@ -90,7 +97,7 @@ def _whole(tag: str, text: str) -> str | None:
 
 def _values(tag: str, given: dict[str, str]) -> dict[str, str] | None:
     """What stands for the names; None: a word is not one of ours."""
-    catalogue = server_catalogue(tag)
+    catalogue = _sentences(tag)
     if any(name in WORDS and value not in catalogue for name, value in given.items()):
         return None
     return {
@@ -102,9 +109,10 @@ def _values(tag: str, given: dict[str, str]) -> dict[str, str] | None:
 @cache
 def _patterns(tag: str) -> list[tuple[re.Pattern[str], str]]:
     """Those with the most words of their own first."""
-    texts = [text for text in server_catalogue(tag) if "{" in text]
+    catalogue = _sentences(tag)
+    texts = [text for text in catalogue if "{" in text]
     texts.sort(key=lambda text: (-len(_PLACE.sub("", text)), text))
-    return [(re.compile(_pattern(text), re.DOTALL), server_catalogue(tag)[text]) for text in texts]
+    return [(re.compile(_pattern(text), re.DOTALL), catalogue[text]) for text in texts]
 
 
 def _pattern(text: str) -> str:

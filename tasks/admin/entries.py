@@ -63,7 +63,7 @@ def _created(event: ev.TaskCreated, context: Context) -> Said:
 
 
 def _started(event: ev.TaskStarted, context: Context) -> Said:
-    limits = ", ".join(
+    limits = words.listed(
         f"{_METERS.get(name, name)} {value:g}" for name, value in event.limits.items() if value
     )
     sub = [t("Mode {mode}.", mode=event.mode)]
@@ -141,10 +141,10 @@ def _call_retried(event: ev.ModelCallRetried, context: Context) -> Said:
 
 def _call_finished(event: ev.ModelCallFinished, context: Context) -> Said:
     usage = event.usage
+    about = t("about ") if usage.estimated else ""
     parts = [
         words.seconds(event.duration_ms / 1000),
-        (t("about ") if usage.estimated else "")
-        + t("{tokens} in", tokens=words.tokens(usage.input_tokens)),
+        t("{tokens} in", tokens=f"{about}{words.tokens(usage.input_tokens)}"),
         t("{tokens} out", tokens=words.tokens(usage.output_tokens)),
     ]
     if event.cost is not None:
@@ -152,7 +152,7 @@ def _call_finished(event: ev.ModelCallFinished, context: Context) -> Said:
     usual = event.finish_reason in ("stop", "tool_calls")
     return Said(
         mark="chip",
-        lead=t("Model call, step {n}: {parts}", n=event.step, parts=", ".join(parts)),
+        lead=t("Model call, step {n}: {parts}", n=event.step, parts=words.listed(parts)),
         routine=True,
         sub="" if usual else t("Ended: {reason}.", reason=event.finish_reason),
     )

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.urls import URLPattern, path, reverse
 from django.utils.formats import date_format
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from tasks import schedules
 from tasks.admin import words
@@ -30,13 +31,13 @@ TICKS = 50
 
 class ScheduleForm(UnattendedForm):
     time_zone = forms.CharField(
-        label=later("time zone"),
+        label=capfirst(later("time zone")),
         max_length=64,
         initial="UTC",
         help_text=later("e.g. UTC or Europe/Berlin"),
     )
     cron = forms.CharField(
-        label=later("cron"),
+        label=capfirst(later("cron")),
         max_length=1000,
         strip=False,
         help_text=later(

@@ -109,7 +109,7 @@ class Group:
         parts = [_steps({entry.step for entry in self.entries if entry.step})]
         if calls:
             parts.append(words.count(calls, "{n} call, all allowed", "{n} calls, all allowed"))
-        told = ", ".join(part for part in parts if part) or words.say("routine")
+        told = words.listed(part for part in parts if part) or words.say("routine")
         return words.say("Events {n} to {m}: {told}", n=first.sequence, m=last.sequence, told=told)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django import forms
 from django.db.models import Model, QuerySet, Subquery
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from tasks import access
 from tasks.admin import words
@@ -31,7 +32,7 @@ class UnattendedForm(UnattendedModelForm):
     """Whose tasks they will be, where, and how strict."""
 
     mode = forms.ChoiceField(
-        label=later("mode"),
+        label=capfirst(later("mode")),
         required=False,
         choices=modes,
         help_text=later("Stricter than the server's mode for unattended tasks, never looser."),

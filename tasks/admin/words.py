@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -116,6 +117,10 @@ def at(when: datetime) -> str:
 def to_the_minute(when: datetime) -> str:
     """30 Nov 2026 09:00."""
     return date_format(when, say("d M Y H:i"))
+
+
+def listed(parts: Iterable[str]) -> str:
+    return say(", ").join(parts)
 
 
 def count(number: int, one: str, many: str) -> str:

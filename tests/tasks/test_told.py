@@ -15,11 +15,14 @@ from agent.policy import Mode, Policy, Rule, Subject
 from config.env import ROOT
 from tasks.told import server_catalogue, told, told_in
 
-CASES = json.loads((Path(__file__).parent / "data/told.json").read_text())
+DATA = Path(__file__).parent / "data"
+CASES = json.loads((DATA / "told.json").read_text())
+OF_THE_ADMIN = json.loads((DATA / "told_admin.json").read_text())
 CHINESE = "zh-Hans"
+ALL = {**server_catalogue(CHINESE), **server_catalogue(CHINESE, "admin")}
 
 
-@pytest.mark.parametrize(("english", "chinese"), CASES)
+@pytest.mark.parametrize(("english", "chinese"), [*CASES, *OF_THE_ADMIN])
 def test_a_sentence_is_read_in_chinese(english: str, chinese: str) -> None:
     assert told_in(CHINESE, english) == chinese
 
@@ -32,10 +35,15 @@ def test_in_english_it_stays_as_it_is() -> None:
 
 
 def test_no_translation_loses_a_value_and_none_is_left_out() -> None:
-    for english, chinese in server_catalogue(CHINESE).items():
+    for english, chinese in ALL.items():
         assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", chinese)), english
         assert english.startswith(" ") == chinese.startswith(" "), english
         assert len(re.findall(r"\{\w+\}", english)) == len(set(re.findall(r"\{\w+\}", english)))
+
+
+def test_what_the_admin_alone_shows_is_carried_by_no_page() -> None:
+    assert not server_catalogue(CHINESE).keys() & server_catalogue(CHINESE, "admin").keys()
+    assert "The path of the folder is too long." in ALL.keys() - server_catalogue(CHINESE).keys()
 
 
 def test_a_long_text_that_nearly_fits_takes_no_time() -> None:
@@ -79,8 +87,6 @@ FOR_PROGRAMS = {
     *("api/tokens.py", "api/usage.py", "threads.py", "webhooks.py"),
 }
 """No page can be refused by these: tokens, cursors, what another program sends."""
-FOR_ADMINISTRATORS = {"schedules.py", "servers.py", "workspaces.py"}
-"""The admin speaks English."""
 NOT_FROM_PAGES = {
     "decision must be approve or reject.",
     "scope must be {}.",
@@ -97,7 +103,7 @@ def refusals() -> Iterator[tuple[str, str]]:
     """Every sentence that stands where it is raised, with X for what differs."""
     for file in sorted((ROOT / "tasks").rglob("*.py")):
         name = file.relative_to(ROOT / "tasks").as_posix()
-        if name in FOR_PROGRAMS | FOR_ADMINISTRATORS:
+        if name in FOR_PROGRAMS:
             continue
         for function in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -143,7 +149,7 @@ def test_the_search_finds_refusals() -> None:
 
 
 def test_every_refusal_that_a_page_shows_is_there_in_chinese() -> None:
-    known = [_shape(text) for text in server_catalogue(CHINESE)]
+    known = [_shape(text) for text in ALL]
     missing = [
         (file, sentence)
         for file, text in refusals()

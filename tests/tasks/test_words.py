@@ -15,6 +15,7 @@ from tasks import words
 from tasks.admin import naming
 from tasks.admin.policy import MODES, OTHERS, SHOWN
 from tasks.models import Member, ScheduleTick, WebhookDelivery
+from tasks.policy_in_force import OTHER_ACTIONS
 from tests.support.rows import make_user
 from tests.support.words import ADMIN, in_python, in_scripts, in_templates, said
 
@@ -40,7 +41,7 @@ def test_every_word_of_the_pages_is_there_in_chinese() -> None:
 def test_every_word_of_the_admin_is_there_in_chinese() -> None:
     said = in_templates(ADMIN) | in_python(Path(tasks.admin.__file__).parent) | set(of_models())
     said |= {text for rows in SHOWN.values() for _, text in rows} | SHOWN.keys() | {OTHERS}
-    said |= set(MODES.values())
+    said |= set(MODES.values()) | {OTHER_ACTIONS}
     pages, catalogue = words.catalogue("zh-Hans"), words.catalogue("zh-Hans", "admin")
     assert len(said) > 300
     assert sorted(said - pages.keys() - catalogue.keys()) == [], "locale/admin_zh_Hans.json"
