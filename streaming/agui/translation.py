@@ -6,6 +6,8 @@
    comes whole. An attempt that broke off never happened: what was seen of it is closed and named.
 3. The end is folded from the log: the same run, asked for again, has the same end.
 
+4. One message or call is open at a time (`streaming.agui.wire`).
+
 A block's id is the `messageId` of its text and the `toolCallId` of its call.
 """
 
@@ -20,6 +22,7 @@ from agent.events import TERMINAL_TYPES
 from streaming import sse
 from streaming.agui.blocks import CALL, KINDS, REASONING, TEXT, Kind, Out, Payload, result
 from streaming.agui.interrupts import interrupt
+from streaming.agui.wire import Wire
 from tasks.canonical import canonical_json
 from tasks.threads import Opening
 
@@ -63,9 +66,7 @@ class Translation:
         self._questions = opening.questions
         self._answered = opening.answered
         self._blocks = dict(opening.blocks)
-        self._open: dict[str, Kind] = {}
-        self._unnamed: dict[str, str] = {}
-        """Calls of which some text came before the name."""
+        self._wire = Wire(_void)
         self._step = ""
         self._usage: dict[str, dict[str, int]] = {}
         self._model = ""
@@ -91,9 +92,9 @@ class Translation:
                 return
             self._questions.apply(type_, payload)
         if type_ in ATTEMPT_ENDS:
-            yield from self._withdraw()
+            yield from self._wire.withdraw()
         if type_ in PASSED_ON:
-            yield custom(type_, self._renamed(payload))
+            yield from self._wire.aside([custom(type_, self._renamed(payload))])
         if handler := _HANDLERS.get(type_):
             yield from handler(self, payload)
 
@@ -129,64 +130,30 @@ class Translation:
 
     # ── what grows ────────────────────────────────────────────────────────────────────────────
 
-    def _grown(self, kind: Kind, payload: Payload) -> Iterator[Out]:
-        """A piece of a block that is not stored yet."""
-        block_id = payload["block_id"]
-        text = payload.get("delta", payload.get("text", ""))
-        if block_id not in self._open:
-            if kind is CALL and not payload["name"]:
-                self._unnamed[block_id] = self._unnamed.get(block_id, "") + text
-                return
-            text = self._unnamed.pop(block_id, "") + text
-            self._open[block_id] = kind
-            yield from kind.begin(block_id, payload)
-        if text:
-            yield kind.grow(block_id, text)
-
     def _snapshot(self, payload: Payload) -> Iterator[Out]:
-        return self._grown(KINDS[payload["kind"]], payload)
+        return self._wire.grown(KINDS[payload["kind"]], payload)
 
     def _text_grown(self, payload: Payload) -> Iterator[Out]:
-        return self._grown(TEXT, payload)
+        return self._wire.grown(TEXT, payload)
 
     def _reasoning_grown(self, payload: Payload) -> Iterator[Out]:
-        return self._grown(REASONING, payload)
+        return self._wire.grown(REASONING, payload)
 
     def _call_grown(self, payload: Payload) -> Iterator[Out]:
-        return self._grown(CALL, payload)
-
-    def _completed(self, kind: Kind, payload: Payload, text: str) -> Iterator[Out]:
-        """The stored event of a block: its end, or all of it."""
-        block_id = payload["block_id"]
-        self._unnamed.pop(block_id, None)
-        if self._open.pop(block_id, None) is None:
-            yield from kind.begin(block_id, payload)
-            if text:
-                yield kind.grow(block_id, text)
-        yield from kind.end(block_id)
+        return self._wire.grown(CALL, payload)
 
     def _message(self, payload: Payload) -> Iterator[Out]:
-        return self._completed(TEXT, payload, payload["text"])
+        return self._wire.completed(TEXT, payload, payload["text"])
 
     def _reasoning(self, payload: Payload) -> Iterator[Out]:
-        return self._completed(REASONING, payload, payload["text"])
+        return self._wire.completed(REASONING, payload, payload["text"])
 
     def _requested(self, payload: Payload) -> Iterator[Out]:
         self._blocks[payload["tool_call_id"]] = payload["block_id"]
         arguments = payload["arguments"]
         raw = payload.get("raw_arguments", "")
         text = raw if arguments is None else canonical_json(arguments)
-        return self._completed(CALL, payload, text)
-
-    def _withdraw(self) -> Iterator[Out]:
-        """Of an attempt that broke off: closed, so that nothing stays open, and said to be void."""
-        self._unnamed.clear()
-        for block_id, kind in self._open.items():
-            yield from kind.end(block_id)
-            if kind is CALL:
-                yield result(block_id, WITHDRAWN, {"ok": False, "withdrawn": True})
-            yield custom("withdrawn", {"id": block_id})
-        self._open.clear()
+        return self._wire.completed(CALL, payload, text)
 
     # ── what is stored at once ────────────────────────────────────────────────────────────────
 
@@ -199,9 +166,9 @@ class Translation:
         """Somebody spoke to the running task."""
         message_id = payload["message_id"]
         began: Out = {"type": "TEXT_MESSAGE_START", "messageId": message_id, "role": "user"}
-        yield {**began, "name": payload["by"]} if payload["by"] else began
-        yield TEXT.grow(message_id, payload["text"])
-        yield from TEXT.end(message_id)
+        named = {**began, "name": payload["by"]} if payload["by"] else began
+        text = TEXT.grow(message_id, payload["text"])
+        return self._wire.aside([named, text, *TEXT.end(message_id)])
 
     def _agent_completed(self, payload: Payload) -> Iterator[Out]:
         self._answer = payload["final_answer"]
@@ -232,7 +199,7 @@ class Translation:
         return self._finish({"type": "cancelled"}, metadata={VENDOR: why})
 
     def _finish(self, outcome: Out, **more: Any) -> Iterator[Out]:
-        yield from self._withdraw()
+        yield from self._wire.withdraw()
         yield from self._finish_step()
         self.ended = True
         yield {"type": "RUN_FINISHED", **self._names, "outcome": outcome, **more, **self._use()}
@@ -252,6 +219,13 @@ class Translation:
             total = counts.get("inputTokens", 0) + counts.get("outputTokens", 0)
             found.append({**({"model": model} if model else {}), **counts, "totalTokens": total})
         return {"usage": found} if found else {}
+
+
+def _void(kind: Kind, name: str) -> Iterator[Out]:
+    """Of an attempt that broke off: what was seen under this id is said to be none."""
+    if kind is CALL:
+        yield result(name, WITHDRAWN, {"ok": False, "withdrawn": True})
+    yield custom("withdrawn", {"id": name})
 
 
 def custom(name: str, value: Mapping[str, Any]) -> Out:

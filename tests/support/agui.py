@@ -36,7 +36,9 @@ class Rules:
 
     events: list[dict[str, Any]] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
-    """Messages and reasoning by messageId, arguments by toolCallId."""
+    """Messages and reasoning by messageId, their parts together, arguments by toolCallId."""
+    seen: set[str] = field(default_factory=set)
+    """Ids of messages, parts and calls."""
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
     """toolCallId -> name."""
@@ -77,6 +79,7 @@ class Rules:
 
     def feed(self, event: dict[str, Any]) -> None:
         type_ = event["type"]
+        self._stays_within(event)
         assert not self.ended, f"{type_} after the end"
         assert bool(self.events) == (type_ != "RUN_STARTED"), "RUN_STARTED is first, and once"
         self.events.append(event)
@@ -95,6 +98,13 @@ class Rules:
             assert not self._open, f"still open at the end: {list(self._open)}"
             self._same_run(event)
 
+    def _stays_within(self, event: Mapping[str, Any]) -> None:
+        """Between a message's or call's start and end many clients take nothing else."""
+        for kind, key in self._open:
+            if kind in self.GROW.values():
+                assert event["type"].startswith(kind), f"{event['type']} within {kind}"
+                assert event[self.STARTS[kind]] == key
+
     def _same_run(self, event: Mapping[str, Any]) -> None:
         for name in ("threadId", "runId"):
             assert event[name] == self.events[0][name]
@@ -104,8 +114,11 @@ class Rules:
             assert (kind, key) not in self._open, f"{kind} {key} is open already"
             self._open[kind, key] = None
             if kind not in {"STEP", "REASONING"}:
-                assert key not in self.texts, f"{kind} {key} is not new"
-                self.texts[key] = ""
+                block, _, part = key.partition("~")
+                assert key not in self.seen, f"{kind} {key} is not new"
+                assert bool(part) == (block in self.texts), f"{key} is not the next part"
+                self.seen.add(key)
+                self.texts.setdefault(block, "")
         else:
             assert (kind, key) in self._open, f"{kind} {key} is not open"
             del self._open[kind, key]
@@ -113,7 +126,7 @@ class Rules:
     def _grow(self, kind: str, event: Mapping[str, Any]) -> None:
         key = event[self.STARTS[kind]]
         assert (kind, key) in self._open, f"{kind} {key} is not open"
-        self.texts[key] += event["delta"]
+        self.texts[key.partition("~")[0]] += event["delta"]
 
     def _result(self, event: dict[str, Any]) -> None:
         call_id = event["toolCallId"]
