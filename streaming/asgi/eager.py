@@ -6,6 +6,9 @@ the buffer is offered to the kernel as soon as what runs now is over, all that w
 one piece, and only what the kernel does not take at once waits for the reactor. What is whole by
 itself, as a piece of a stream is, goes to the kernel without the buffer (`push`).
 
+And Twisted makes a line of each request for a log of its own that nobody reads; Daphne's access log,
+for who wants one, is another.
+
 Relies on internals of Twisted 26; tests with a real Daphne hold them.
 """
 
@@ -20,8 +23,14 @@ def hasten_daphne() -> None:
     if "daphne.server" not in sys.modules:
         return
     from twisted.internet import tcp
+    from twisted.web import http
 
     tcp.Port.transport = _eager(tcp.Server)
+    factory: Any = http.HTTPFactory
+    factory.log = _no_line
+
+
+def _no_line(_factory: object, _request: object) -> None: ...
 
 
 def _eager(server: Any) -> Any:

@@ -108,6 +108,12 @@ def test_what_a_client_takes_at_once_waits_for_no_turn_of_the_reactor(server: Da
     assert stats(server)["loop"] == "uvloop"
 
 
+def test_a_request_is_no_line_of_a_log_that_nobody_reads(server: Daphne) -> None:
+    before = stats(server)["logged"]
+    assert httpx.get(f"{server.url}/healthz").is_success
+    assert stats(server)["logged"] == before
+
+
 def test_what_is_written_goes_out_in_its_order_whatever_its_size(server: Daphne) -> None:
     wanted = "".join(f"{number} " * (2_000 if number % 3 == 0 else 1) for number in range(600))
     assert httpx.get(server.url + "/mixed").text == wanted

@@ -55,7 +55,7 @@ from streaming.asgi.pressure import BackPressure, Pressure  # noqa: E402
 from tasks import server_lock  # noqa: E402
 
 logger = logging.getLogger("probe")
-counts = SimpleNamespace(open=0, ended=0, yielded=0, watched=0)
+counts = SimpleNamespace(open=0, ended=0, yielded=0, watched=0, logged=0)
 uploads: list[Any] = []
 """Files of forms, as their views had them."""
 
@@ -124,6 +124,15 @@ def count_watched(reactor: Any) -> None:
         watch(writer)
 
     reactor.addWriter = counted
+
+
+def count_logged(log: Any) -> None:
+    """How often Twisted logs something."""
+
+    def counted(_event: dict[str, Any]) -> None:
+        counts.logged += 1
+
+    log.addObserver(counted)
 
 
 def _events(pieces: AsyncIterator[bytes]) -> StreamingHttpResponse:
@@ -220,3 +229,4 @@ bound_daphne(bounds)
 hasten_daphne()
 if "daphne.server" in sys.modules:
     count_watched(sys.modules["twisted.internet.reactor"])
+    count_logged(sys.modules["twisted.python.log"])
