@@ -137,7 +137,7 @@ class _Follower:
         self._page = deque(greeting.first) if greeting.first else _NO_PAGE
         seat.settle(greeting.first)
         self._page_rows = PAGE_ROWS
-        self._large: Iterator[bytes] = iter(())
+        self._large: Iterator[bytes] | None = None
         """What is left of a frame that is sent piece by piece."""
         self._blocks: dict[LiveKey, Seen] = {}
         self._progress: dict[LiveKey, int] = {}
@@ -150,8 +150,10 @@ class _Follower:
     async def next_chunk(self) -> bytes | None:
         """What to send next; waits when there is nothing. None is the end."""
         bell = self._seat.bell
-        if not self._seat.closing and (piece := next(self._large, None)):
-            return piece
+        if self._large is not None and not self._seat.closing:
+            if piece := next(self._large, None):
+                return piece
+            self._large = None
         while not self._ended:
             if not bell.rung:
                 await bell.wait()
@@ -280,7 +282,7 @@ class _Follower:
         after = self._advance(frame, b"").removeprefix(begin)
         pieces = (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
         self._large = chain(pieces, [after] if after else [])
-        return begin + next(self._large)
+        return begin + next(pieces)
 
     # ── the live state ────────────────────────────────────────────────────────────────────────
 
@@ -293,12 +295,13 @@ class _Follower:
         parts: list[bytes] = []
         size = 0
         for key, block in topic.live.items():
-            if not self._may(block.after):
+            seen = self._blocks.get(key)
+            if seen is None and not self._may(block.after):
                 continue
             if size >= CHUNK_BYTES:
                 self._seat.bell.ring()
                 break
-            if new := self._block(key, block):
+            if new := self._block(key, block, seen):
                 parts.append(new)
                 size += len(new)
         for key, progress in topic.progress.items():
@@ -310,8 +313,7 @@ class _Follower:
     def _may(self, after: After) -> bool:
         return after.number(self._kind) <= self._cursor
 
-    def _block(self, key: LiveKey, block: LiveBlock) -> bytes:
-        seen = self._blocks.get(key)
+    def _block(self, key: LiveKey, block: LiveBlock, seen: Seen | None) -> bytes:
         first, late = seen is None, block.opened <= self._seat.joined
         if seen is None:
             seen = self._blocks[key] = Seen(block)

@@ -106,6 +106,8 @@ class Alike:
         """How the payloads begin that are alike; empty: none is."""
         self._begins = self._ends = 0
         """Where the text is in a payload, the end counted from its end."""
+        self._around = b"", b"", b""
+        """What is before, behind and between the texts of such events, one line of data each."""
         self._tries = 16
         """Servers that write something new into every chunk are not looked at for ever."""
 
@@ -131,11 +133,11 @@ class Alike:
         """What whole events add to the answer; None unless all of them are alike, and are nothing but
         a line of data each. A tail begins with a quote, so that one is left wherever another thing
         stands between two texts."""
-        begin, end = _LINE + self.head, self._tail + _BLANK
+        begin, end, between = self._around
         known = self.head and events.startswith(begin) and events.endswith(end)
-        if not known or len(events) < len(begin) + len(end):
+        if not known or len(events) < len(between):
             return None
-        texts = events[len(begin) : -len(end)].replace(end + begin, b"")
+        texts = events[len(begin) : -len(end)].replace(between, b"")
         if b'"' in texts or b"\\" in texts or b"\n" in texts or b"\r" in texts:
             return None
         try:
@@ -159,11 +161,11 @@ class Alike:
         if not between.strip(b": ") and found == text.encode():
             self.head, self._tail = key + _CONTENT + between + quote, end + tail
             self._begins, self._ends = len(self.head), -len(self._tail)
+            begin, end = b"data: " + self.head, self._tail + b"\n\n"
+            self._around = begin, end, end + begin
 
 
 _CONTENT = b'"content"'
-_LINE, _BLANK = b"data: ", b"\n\n"
-"""What is around the payload of an event that is one line of data."""
 
 
 def _loose(payload: bytes) -> Chunk | None:

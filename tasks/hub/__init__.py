@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 from agent.events import Delta, LiveEvent, ToolProgress
 from tasks.hub.live import After, Kind, LiveBlock, LiveKey, Progress
@@ -109,6 +111,7 @@ class Hub:
         self._peers = peers
         self._pace.stop()
         self._pace = Pace(flush_seconds, cpu)
+        self._pace.runs = len(self._runs)
         self._loop = loop
         self.closing = False
 
@@ -160,24 +163,24 @@ class Hub:
     def published(self, frames: Sequence[StoredFrame]) -> None:
         """The same for what another process stored."""
         rung: dict[Topic, None] = {}
-        self.settle(frames)
-        for frame in frames:
-            if (run := self._runs.get(frame.task_id)) is not None:
-                run.after = max(run.after, After(frame.sequence, frame.position))
-            for topic in self._topics_of(frame.task_id, frame.session_id):
-                topic.append(frame)
+        for of_task in _by_task(frames):
+            newest = of_task[-1]
+            if (run := self._runs.get(newest.task_id)) is not None:
+                run.after = max(run.after, After(newest.sequence, newest.position))
+            for topic in self._topics_of(newest.task_id, newest.session_id):
+                for frame in of_task:
+                    topic.settle(frame)
+                    topic.append(frame)
                 rung[topic] = None
         for topic in rung:
             topic.ring()
 
     def settle(self, frames: Sequence[StoredFrame]) -> None:
         """Drop the live state that these events end, without appending or ringing."""
-        about, topics = "", list[Topic]()
-        for frame in frames:
-            if frame.task_id != about:  # a page of the log is mostly about one
-                about, topics = frame.task_id, self._topics_of(frame.task_id, frame.session_id)
-            for topic in topics:
-                topic.settle(frame)
+        for of_task in _by_task(frames):
+            for topic in self._topics_of(of_task[0].task_id, of_task[0].session_id):
+                for frame in of_task:
+                    topic.settle(frame)
 
     def live(self, task_id: str, session_id: str, event: LiveEvent) -> None:
         """A delta or a progress of a run that is active here (see `running`)."""
@@ -193,7 +196,8 @@ class Hub:
                 return
             now, run.rested = opens or run.rested, False
         for topic in run.topics:
-            self._pace.ring(topic, self._loop, now=now)
+            if topic.bells:
+                self._pace.ring(topic, self._loop, now=now)
         if self._peers is not None:
             self._peers.grew(task_id, session_id)
 
@@ -256,12 +260,14 @@ class Hub:
                 topic.ring()
         if self._peers is not None:
             self._peers.running(task_id, session_id)
+        self._pace.runs = len(self._runs)
 
     def idle(self, task_id: str) -> None:
         """The run ended here, whatever it stored; what it left open never happened."""
         run = self._runs.pop(task_id, None)
         if run is None:
             return
+        self._pace.runs = len(self._runs)
         for topic in run.topics:
             topic.runs.discard(task_id)
             topic.forget(task_id)
@@ -344,6 +350,11 @@ class Hub:
             for topic in topics:
                 topic.live[key] = block
         return opens
+
+
+def _by_task(frames: Sequence[StoredFrame]) -> list[list[StoredFrame]]:
+    """As they come, those of one task behind each other together: mostly all of them."""
+    return [list(several) for _, several in groupby(frames, attrgetter("task_id"))]
 
 
 def find_block(

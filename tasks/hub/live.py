@@ -110,6 +110,8 @@ class LiveBlock:
         end = min(self.length, start + limit)
         if start >= end:
             return ""
+        if start >= self._starts[-1]:  # who keeps pace is in the newest piece
+            return self._pieces[-1][start - self._starts[-1] : end - self._starts[-1]]
         first = bisect_right(self._starts, start) - 1
         last = bisect_right(self._starts, end - 1)
         origin = self._starts[first]

@@ -8,9 +8,13 @@ from collections.abc import Callable
 
 from tasks.hub.topic import Topic
 
-BUSY = 0.2
+BUSY = 0.1
 """Of one core. While the event loop is busy for less of its time, nothing is gathered; above that
 beats get longer, because what is gathered costs less."""
+BUSY_WITH_FEW = 0.25
+"""The same while fewer than `MANY` runs are active: the followers of one run are woken together with
+or without a beat, which only makes them wait."""
+MANY = 8
 SHORTEST_BEAT = 0.004
 """A shorter one would gather nothing."""
 LOOK_SECONDS = 0.05
@@ -25,6 +29,8 @@ class Pace:
     """
 
     def __init__(self, seconds: float = 0.0, cpu: Callable[[], float] = time.thread_time) -> None:
+        self.runs = 0
+        """How many are active; kept by the hub."""
         self._longest = seconds
         self._interval = SHORTEST_BEAT
         self._cpu = cpu
@@ -92,9 +98,10 @@ class Pace:
         return self._interval > SHORTEST_BEAT
 
     def _look(self, now: float) -> None:
-        """Beats as far from each other as it takes for the loop to be `BUSY` and not more."""
+        """Beats as far from each other as it takes for the loop to be so busy and not more."""
         used = self._cpu()
         share = (used - self._used) / (now - self._looked_at)
         self._looked_at, self._used = now, used
-        fitting = self._interval * min(2.0, share / BUSY)
+        most = BUSY if self.runs >= MANY else BUSY_WITH_FEW
+        fitting = self._interval * min(2.0, share / most)
         self._interval = min(max(SHORTEST_BEAT, fitting), self._longest)

@@ -57,10 +57,12 @@ class StoredFrame(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 class Bell:
     """Wakes one follower. Rung before the wait, it does not wait."""
 
-    __slots__ = ("_waiter", "rung")
+    __slots__ = ("_loop", "_waiter", "rung")
 
     def __init__(self) -> None:
         self.rung = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Of who waits; to ask for it is a system call."""
         self._waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
@@ -74,7 +76,9 @@ class Bell:
     async def wait(self) -> None:
         if self.rung:
             return
-        self._waiter = asyncio.get_running_loop().create_future()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:

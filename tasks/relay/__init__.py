@@ -8,18 +8,11 @@ not notice the difference.
 
 from __future__ import annotations
 
-from asyncio import Future
-
-from agent.events import LiveEvent
 from tasks.hub import hub
 
-
-def publish(task_id: str, session_id: str, event: LiveEvent) -> None:
-    """Show a delta or a progress. On the event loop; never waits, never fails for a watcher."""
-    hub.live(task_id, session_id, event)
-
-
-def turn(task_id: str) -> Future[None] | None:
-    """After a delta: what to wait for before the run reads on. Under load that is later, and more
-    at once; else None."""
-    return hub.turn(task_id)
+publish = hub.live
+"""Show a delta or a progress of a task and its session. On the event loop; never waits, never fails
+for a watcher."""
+turn = hub.turn
+"""After a delta of a task: what to wait for before the run reads on. Under load that is later, and
+more at once; else None."""

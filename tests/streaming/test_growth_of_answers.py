@@ -179,7 +179,7 @@ async def test_a_token_costs_the_same_in_an_answer_of_two_megabytes(
     await compare(house, settings, short=200, long=400_000)
 
 
-FOLLOWER_CALLS = 32
+FOLLOWER_CALLS = 26
 """At most, of functions in `streaming` and `tasks`, for a word: shown, rung for, framed, sent."""
 
 

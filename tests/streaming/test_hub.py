@@ -7,7 +7,7 @@ import threading
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.events import (
@@ -145,6 +145,7 @@ def test_the_name_of_a_call_is_the_last_that_was_told(own: Hub) -> None:
 
 
 @given(st.lists(st.text(min_size=1, max_size=700), min_size=1, max_size=30), st.data())
+@settings(deadline=None)
 def test_a_block_gives_any_piece_of_its_text(pieces: list[str], data: st.DataObject) -> None:
     block = LiveBlock("t", delta(0, ""), After(0, 0), 1)
     for piece in pieces:

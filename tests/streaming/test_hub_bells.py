@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from tasks.hub import Hub, Key
-from tasks.hub.pace import BUSY
+from tasks.hub.pace import BUSY, BUSY_WITH_FEW, MANY
 from tests.streaming.world import settle
 from tests.support.hub import delta
 
@@ -83,8 +83,28 @@ def clock(own: Hub) -> Clock:
     return clock
 
 
-def test_while_the_loop_has_time_a_hub_rings_for_every_delta(own: Hub, clock: Clock) -> None:
-    assert write(own, clock, 10_000, 1.0, busy=0.9 * BUSY) == 10_000
+def others(own: Hub, runs: int) -> None:
+    """So many runs are active in all."""
+    for number in range(1, runs):
+        own.running(f"t{number}", f"s{number}", 0, 0)
+
+
+CROWDS = [(1, BUSY_WITH_FEW), (MANY - 1, BUSY_WITH_FEW), (MANY, BUSY)]
+"""How many runs are active, and how busy the loop may be then."""
+
+
+@pytest.mark.parametrize(("runs", "most"), CROWDS)
+def test_while_the_loop_has_time_a_hub_rings_for_every_delta(
+    own: Hub, clock: Clock, runs: int, most: float
+) -> None:
+    others(own, runs)
+    assert write(own, clock, 10_000, 1.0, busy=0.9 * most) == 10_000
+
+
+def test_when_others_have_ended_few_runs_are_left(own: Hub, clock: Clock) -> None:
+    others(own, MANY)
+    own.idle("t1")
+    assert write(own, clock, 1_000, 1.0, busy=0.9 * BUSY_WITH_FEW) == 1_000
 
 
 def test_under_load_deltas_are_gathered(own: Hub, clock: Clock) -> None:
@@ -101,12 +121,14 @@ def test_what_was_gathered_is_rung_for_within_the_longest_beat(own: Hub, clock: 
         assert seat.bell.rung
 
 
+@pytest.mark.parametrize(("runs", "most"), CROWDS)
 @pytest.mark.parametrize("rings_a_second", [200, 100, 40])
 def test_beats_get_as_long_as_it_takes_to_leave_the_loop_some_time(
-    own: Hub, clock: Clock, rings_a_second: int
+    own: Hub, clock: Clock, rings_a_second: int, runs: int, most: float
 ) -> None:
     """A delta every millisecond, whose followers can be woken so often in the time there is."""
-    cost = BUSY / rings_a_second
+    others(own, runs)
+    cost = most / rings_a_second
     with own.listen(Key("task", "t")) as seat:
         heard = []
         for number in range(6_000):
