@@ -89,6 +89,8 @@ class Conf:
     """When people are reminded of a question: below 1 a part of the time it waits, else seconds."""
     mail_from: str = ""
     """Sender of mails about what waits; empty: no mails."""
+    mail_language: str = "en"
+    """Of all mails, as Django names it: who gets them is not there to say."""
     notify_url: str = field(default="", repr=False)
     """Where a webhook says that something waits; empty: nowhere. It may have a secret in its path."""
     notify_key: bytes = field(default=b"", repr=False)

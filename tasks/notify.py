@@ -21,13 +21,15 @@ from django.core import signing
 from django.core.mail import EmailMessage
 from django.db import DatabaseError
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from agent.addresses import is_public, lookup
 from tasks import goals, notices, signatures
 from tasks.conf import conf
 from tasks.events import wire_time
 from tasks.models import Approval, Notice
+from tasks.told import told
+from tasks.words import later, say
 from tasks.writer import WriterUnavailable, writer
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ _MAIL = ThreadPoolExecutor(4, thread_name_prefix="mail")
 """A mail server that hangs must not hold the threads that tools of runs wait for."""
 LINK_SALT = "tasks.decide"
 """Of the signed part of links in mails; `tasks.pages.decide` reads it."""
+
+
+RISKS = {"low": later("Low risk."), "medium": later("Medium risk."), "high": later("High risk.")}
 
 
 class NotSent(Exception):
@@ -105,25 +110,33 @@ async def _mail(notice: Notice) -> None:
 
 
 def mail_of(notice: Notice) -> EmailMessage:
+    """In the one language of all mails: nobody is there whose browser would say another."""
+    with translation.override(conf().mail_language):
+        return _mail_of(notice)
+
+
+def _mail_of(notice: Notice) -> EmailMessage:
     approval = notice.approval
-    again = "Still waits" if notice.reminder else "Waits"
-    until = (
-        f"Until {wire_time(approval.expires_at)}; silence means no." if approval.expires_at else ""
-    )
+    tool, until = _line(approval.tool, 60), approval.expires_at
+    goal = _line(goals.plain(approval.task.goal), 200)
     lines = [
-        f"A task has stopped and asks before it goes on: {_line(goals.plain(approval.task.goal), 200)}",
+        say("A task has stopped and asks before it goes on: {goal}", goal=goal),
         "",
-        f"Call: {approval.tool} ({approval.capability}), {approval.risk} risk",
-        f"Why it asks: {_line(approval.reason, 300)}",
-        until,
+        say("Call: {tool} ({capability})", tool=approval.tool, capability=approval.capability),
+        str(RISKS.get(approval.risk, approval.risk)),
+        say("Why it asks: {why}", why=_line(told(approval.reason), 300)),
+        say("Until {at}; silence means no.", at=wire_time(until)) if until else "",
         "",
-        "Look at it and decide (you will have to be signed in):",
+        say("Look at it and decide (you will have to be signed in):"),
         link_for(notice),
         "",
-        "Opening the link changes nothing.",
+        say("Opening the link changes nothing."),
     ]
+    again = say(
+        "Still waits for you: {tool}" if notice.reminder else "Waits for you: {tool}", tool=tool
+    )
     return EmailMessage(
-        subject=f"{again} for you: {_line(approval.tool, 60)}",
+        subject=again,
         body="\n".join(lines),
         from_email=conf().mail_from,
         to=[notice.address],

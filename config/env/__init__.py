@@ -25,6 +25,7 @@ from tasks.conf import Conf
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODES = ("ask", "deny", "read_only")
+MAIL_LANGUAGES = ("en", "zh-hans")
 PROVIDERS = ("openai", "scripted")
 
 
@@ -104,6 +105,7 @@ def _conf(env: Reader, var_dir: Path, public_url: str, redis_url: str) -> Conf:
         two_approvers=approvals.capabilities(env, "PILOTHOUSE_TWO_APPROVERS"),
         remind_at=approvals.moments(env, "PILOTHOUSE_REMIND_AT"),
         mail_from=env.text("PILOTHOUSE_MAIL_FROM"),
+        mail_language=env.choice("PILOTHOUSE_MAIL_LANGUAGE", MAIL_LANGUAGES, "en"),
         notify_url=env.url("PILOTHOUSE_NOTIFY_URL"),
         notify_key=keys.webhook_key(env, "PILOTHOUSE_NOTIFY_KEY"),
         notify_private=env.flag("PILOTHOUSE_NOTIFY_PRIVATE", False),

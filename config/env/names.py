@@ -63,6 +63,7 @@ WORDS = frozenset(
         "LLM_PROVIDER",
         "LLM_STREAM",
         "MAIL_FROM",
+        "MAIL_LANGUAGE",
         "MCP_SERVERS",
         "MODE",
         "NOTIFY_KEY",

@@ -25,6 +25,7 @@ SHOWN: dict[str, tuple[tuple[str, str], ...]] = {
         ("two_approvers", "capabilities that need two people's yes"),
         ("remind_at", "when people are reminded: below 1 a part of the time, else seconds"),
         ("mail_from", "sender of mails about what waits"),
+        ("mail_language", "language of these mails"),
         ("notify_url", "webhook that says that something waits"),
         ("notify_key", "signs the webhook"),
         ("notify_private", "the webhook may be in a private network"),

@@ -35,9 +35,9 @@ def in_scripts(folder: Path = ROOT / "static/app") -> set[str]:
     return found
 
 
-def in_python(folder: Path = ROOT / "tasks/pages") -> set[str]:
+def in_python(folder: Path = ROOT / "tasks/pages", files: str = "*.py") -> set[str]:
     found: set[str] = set()
-    for file in folder.rglob("*.py"):
+    for file in folder.rglob(files):
         for call in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(call, ast.Call) and _name(call.func) in SAYING:
                 found |= {each for argument in call.args for each in _texts(argument)}

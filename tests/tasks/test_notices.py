@@ -156,6 +156,17 @@ def test_whoever_may_decide_gets_a_mail_of_their_own(house: House, settings: Any
     assert len(mail.outbox) == 2
 
 
+def test_mails_are_in_one_language(house: House, settings: Any) -> None:
+    having(settings, mail_from="us@example.com", mail_language="zh-hans")
+    look()
+    message = mail.outbox[0]
+    assert message.subject == f"等你决定：{house.approval.tool}"  # noqa: RUF001 - Chinese
+    assert told_in("zh-Hans", house.approval.reason) in message.body
+    assert "/decide/" in message.body
+    left = re.sub(r"http\S+|\w+_\w+|\w+:\w+|[\dT:.-]+Z", "", str(message.body))
+    assert set(re.findall("[A-Za-z]{3,}", left)) <= set(re.findall(r"\w+", house.task.goal))
+
+
 def test_without_a_sender_nobody_gets_mail(house: House) -> None:
     look()
 
