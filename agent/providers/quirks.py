@@ -39,6 +39,8 @@ class Quirks(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Calls that another model made need a signature all the same."""
     plain_schemas: tuple[str, ...] = ()
     """Keywords that are left out of the tools' schemas."""
+    description_chars: int = 0
+    """Of a tool's description at most; 0 is no limit. Those of MCP servers are long."""
     think_open: bool = False
     """The model's text starts inside its reasoning and only closes it: `…</think>answer`."""
     key_header: str = "authorization"
@@ -64,7 +66,7 @@ class Quirks(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 _LEARNT = (
     *("stream", "empty_content", "reasoning_field", "system_role", "short_ids", "alternate"),
-    *("tool_names", "bare_calls", "signatures", "think_open"),
+    *("tool_names", "bare_calls", "signatures", "think_open", "description_chars"),
 )
 _MESSAGE_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
 _REQUIRED = {"model", "messages", "stream", "tools"}
@@ -124,6 +126,10 @@ _BARE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SIGNED = re.compile(r"missing.{0,12}thought.?signature", re.IGNORECASE | re.DOTALL)
+_DESCRIPTION = re.compile(
+    r"tools?\b.{0,40}\bdescription\b.{0,60}(?:maximum length|at most|max\w*)\D{0,12}(\d{3,5})\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _VAGUE = re.compile(r"request contains an invalid argument", re.IGNORECASE)
 """All that Google says, for instance of a result without its tool's name."""
 _PLAIN_KEYWORDS = re.compile(
@@ -224,6 +230,15 @@ def _schemas(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     return quirks.evolve(plain_schemas=(*quirks.plain_schemas, *sorted(refused)))
 
 
+def _descriptions(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
+    found = _DESCRIPTION.search(said)
+    limit = int(found[1]) if found else 0
+    longest = max(
+        (len(each["function"]["description"]) for each in body.get("tools", ())), default=0
+    )
+    return quirks.evolve(description_chars=limit) if limit < longest and found else None
+
+
 def plain_schema(schema: Any, without: Sequence[str], seen: set[str] | None = None) -> Any:
     """A JSON Schema without these keywords; `seen` gets all that it has. Names of properties are no
     keywords."""
@@ -251,4 +266,7 @@ def _system(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     return None
 
 
-_RULES = (_field, _stream, _reasoning, _schemas, _tools, _content, _ids, _alternate, _system)
+_RULES = (
+    *(_descriptions, _field, _stream, _reasoning, _schemas, _tools, _content, _ids, _alternate),
+    _system,
+)

@@ -30,7 +30,7 @@ from agent.messages import (
 )
 from agent.providers import ModelRequest
 from agent.providers.quirks import NO_CONTENT_FILLER, Quirks, plain_schema
-from agent.text import clean_json
+from agent.text import clean_json, cut
 
 MAX_ID = 40
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
@@ -50,7 +50,7 @@ def request_body(
         _merge_system(messages)
     if quirks.alternate:
         messages = _alternating(messages)
-    tools = [_tool(tool, quirks.plain_schemas) for tool in request.tools]
+    tools = _tools(request.tools, quirks.plain_schemas, quirks.description_chars)
     return _body(messages, tools, model, quirks, options)
 
 
@@ -72,7 +72,8 @@ class Bodies:
             return encoded(request_body(request, self._model, quirks, self._options))
         self._write(request.system, request.messages, quirks)
         messages = msgspec.Raw(b"[%b]" % b",".join(self._pieces))
-        tools = _encoded_tools(tuple(request.tools), quirks.plain_schemas) if request.tools else ()
+        how = quirks.plain_schemas, quirks.description_chars
+        tools = _encoded_tools(tuple(request.tools), *how) if request.tools else ()
         return encoded(_body(messages, tools, self._model, quirks, self._options))
 
     def _write(self, system: str, messages: Sequence[Message], quirks: Quirks) -> None:
@@ -238,15 +239,24 @@ def wire_name(name: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _encoded_tools(tools: tuple[ToolDefinition, ...], plain: tuple[str, ...]) -> msgspec.Raw:
+def _encoded_tools(
+    tools: tuple[ToolDefinition, ...], plain: tuple[str, ...], description_chars: int
+) -> msgspec.Raw:
     """Runs share their tools: encoded once for all of them."""
-    return msgspec.Raw(encoded([_tool(tool, plain) for tool in tools]))
+    return msgspec.Raw(encoded(_tools(tools, plain, description_chars)))
 
 
-def _tool(tool: ToolDefinition, plain: tuple[str, ...]) -> dict[str, Any]:
+def _tools(
+    tools: Sequence[ToolDefinition], plain: tuple[str, ...], description_chars: int
+) -> list[dict[str, Any]]:
+    return [_tool(tool, plain, description_chars) for tool in tools]
+
+
+def _tool(tool: ToolDefinition, plain: tuple[str, ...], description_chars: int) -> dict[str, Any]:
+    said = tool.description
     function = {
         "name": tool.name,
-        "description": tool.description,
+        "description": cut(said, description_chars) if description_chars else said,
         "parameters": plain_schema(tool.parameters, plain) if plain else tool.parameters,
     }
     return {"type": "function", "function": function}

@@ -29,7 +29,7 @@ SCHEMA = {
     "properties": {"title": {"type": "string", "minLength": 1}},
     "additionalProperties": False,
 }
-TOOL = ToolDefinition(name="read_file", description="read", parameters=SCHEMA)
+TOOL = ToolDefinition(name="read_file", description="Reads a file. " * 100, parameters=SCHEMA)
 
 
 def called(model: str = "", **changes: Any) -> AssistantMessage:
@@ -105,6 +105,7 @@ LONG = (
         Quirks(system_role="user"),
         Quirks(reasoning_field="reasoning", signatures=True, short_ids=True),
         Quirks(tool_names=True, bare_calls=True, plain_schemas=("minimum",), empty_content=""),
+        Quirks(description_chars=1024),
     ],
 )
 def test_a_growing_history_is_sent_as_if_each_request_were_written_anew(quirks):
@@ -191,6 +192,19 @@ def follows(body: Body, first: str, second: str) -> bool:
             "Missing `reasoning_content` field in the assistant message at message index 2.",
             lambda body: any("reasoning_content" not in each for each in callers(body)),
             {"reasoning_field": "reasoning_content"},
+        ),
+        (
+            "modelcontextprotocol/servers#799",
+            "Invalid 'tools[26].function.description': string too long. Expected a string with maximum "
+            "length 1024, but got a string with length 2780 instead.",
+            lambda body: len(body["tools"][0]["function"]["description"]) > 1024,
+            {"description_chars": 1024},
+        ),
+        (
+            "kin of modelcontextprotocol/servers#799",
+            "tools.0.custom.description: String should have at most 1024 characters",
+            lambda body: len(body["tools"][0]["function"]["description"]) > 1024,
+            {"description_chars": 1024},
         ),
         (
             "agentscope-ai/QwenPaw#433",
