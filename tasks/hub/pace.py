@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 
 from tasks.hub.topic import Topic
@@ -17,12 +19,15 @@ or without a beat, which only makes them wait."""
 MANY = 8
 SHORTEST_BEAT = 0.004
 """A shorter one would gather nothing."""
+PARTS = 4
+"""Into so many a beat is divided: the runs of a part read on together, and nobody waits until all the
+others have."""
 LOOK_SECONDS = 0.05
 """At least between two looks at how busy the loop is."""
 
 
 class Pace:
-    """When text moves: at once while there is little to do, else in beats, everything together.
+    """When text moves: at once while there is little to do, else in beats, much of it together.
 
     Stored events and the first delta of a block never wait. The time between two beats follows what
     the loop's thread really does, whatever that is, up to `seconds`.
@@ -39,7 +44,10 @@ class Pace:
         self._used = 0.0
         """The processor time at the last look."""
         self._waiting: dict[Topic, None] = {}
-        self._resting: list[asyncio.Future[None]] = []
+        self._resting: deque[tuple[float, asyncio.Future[None]]] = deque()
+        """Until when, and who is told then, as they came."""
+        self._alarm: asyncio.TimerHandle | None = None
+        """For the first of them."""
         self._timer: asyncio.TimerHandle | None = None
         self._strikes_at = 0.0
         """When the next beat comes, or the last one came."""
@@ -55,21 +63,23 @@ class Pace:
         self._set(loop)
 
     def turn(self, loop: asyncio.AbstractEventLoop | None) -> asyncio.Future[None] | None:
-        """None while there is little to do, else what to wait for: the next beat."""
+        """None while there is little to do, else what to wait for: a beat, or nearly so long."""
         if loop is None or not self._gathers(loop):
             return None
         rest: asyncio.Future[None] = loop.create_future()
-        self._resting.append(rest)
-        self._set(loop)
+        self._resting.append((loop.time() + self._interval, rest))
+        if self._alarm is None:
+            self._alarm = loop.call_later(self._interval, self._wake, loop)
         return rest
 
     def stop(self) -> None:
         """Nobody waits any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._alarm):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._alarm = None
         self._waiting.clear()
-        self._wake()
+        self._wake_until(math.inf)
 
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None:
@@ -83,11 +93,17 @@ class Pace:
         waiting, self._waiting = self._waiting, {}
         for topic in waiting:
             topic.ring()
-        self._wake()
 
-    def _wake(self) -> None:
-        resting, self._resting = self._resting, []
-        for rest in resting:
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        self._wake_until(now + self._interval / PARTS)
+        self._alarm = None
+        if self._resting:
+            self._alarm = loop.call_later(self._resting[0][0] - now, self._wake, loop)
+
+    def _wake_until(self, until: float) -> None:
+        while self._resting and self._resting[0][0] <= until:
+            _, rest = self._resting.popleft()
             if not rest.done():
                 rest.set_result(None)
 

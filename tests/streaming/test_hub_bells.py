@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -32,8 +33,8 @@ class Clock:
     def create_future(self) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(self.now + delay, callback)
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        timer = Timer(self.now + delay, partial(callback, *args))
         self.timers.append(timer)
         return timer
 
@@ -212,6 +213,26 @@ async def test_under_load_runs_read_on_together_and_what_they_read_is_shown_at_o
         seat.bell.clear()
         own.live("t", "s", delta(seat.topic.live["t", "a"].length, "x"))
         assert seat.bell.rung
+
+
+async def test_who_rests_long_after_the_others_reads_on_after_them(own: Hub, clock: Clock) -> None:
+    """Runs that rest at different times are woken in parts, none more than a beat after its rest."""
+    others(own, 8)
+    with load(own, clock):
+        rests = []
+        for number in range(8):
+            clock.pass_time(0.005, busy=1.0)
+            rests.append((clock.now, own.turn(f"t{number}" if number else "t")))
+        woken: dict[int, float] = {}
+        while len(woken) < 8:
+            clock.pass_time(0.001, busy=1.0)
+            for number, (_, rest) in enumerate(rests):
+                assert rest is not None
+                if rest.done():
+                    woken.setdefault(number, clock.now)
+        assert 3 <= len(set(woken.values())) <= 4
+        for number, (began, _) in enumerate(rests):
+            assert 0.029 < woken[number] - began < 0.042
 
 
 async def test_a_run_that_is_cancelled_in_its_rest_keeps_the_others_from_nothing(
