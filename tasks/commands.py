@@ -22,7 +22,7 @@ from tasks import dispatch, endings, events, keeping
 from tasks.conf import conf
 from tasks.errors import Conflict, Invalid, NotFound, TooMany
 from tasks.models import Session, Task, TaskEvent, Workspace
-from tasks.statements import Insert, Rows, fetch, update
+from tasks.statements import Insert, New, Rows, fetch, update
 
 _IN_SESSION = "WHERE session_id = %s AND status IN ('queued', 'running', 'waiting_approval')"
 # As an expression: else SQLite walks through the session in order instead of to its open tasks.
@@ -44,7 +44,8 @@ _workspaces = {
     "workspace_id": Rows(Workspace, "WHERE id = %s"),
     "owner_id": Rows(Workspace, "WHERE owner_id = %s ORDER BY created_at, id LIMIT 1"),
 }
-_new_session, _new_task = Insert(Session), Insert(Task)
+_new_session, _new_task = New(Session), New(Task)
+_insert_session, _insert_task = Insert(Session), Insert(Task)
 
 
 class Beginning(Protocol):
@@ -254,7 +255,7 @@ def _session(request: TaskRequest) -> Session:
         if session is None:
             raise NotFound("session")
         return session
-    return Session(
+    return _new_session(
         owner_id=request.owner_id,
         workspace=workspace_of(request),
         title=request.title or title_of(request.goal),
@@ -288,7 +289,7 @@ def _asker(owner_id: int) -> str:
 
 def _store(request: TaskRequest, session: Session, previous: UUID | None, by: str) -> Accepted:
     fresh, start = request.session_id is None, request.start
-    task = Task(
+    task = _new_task(
         id=uuid4() if start is None else start.task_id,
         session=session,
         owner_id=session.owner_id,
@@ -317,9 +318,9 @@ def _store(request: TaskRequest, session: Session, previous: UUID | None, by: st
     opening = [born] if beginning is None else beginning.opening
     if fresh:
         session.last_position = len(opening)
-        _new_session(session)
+        _insert_session(session)
     stored = events.begin(task, opening, fresh=fresh)
-    _new_task(task)
+    _insert_task(task)
     dispatch.offer_next(session.id)
     created = Created(
         task_id=task.id,

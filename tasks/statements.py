@@ -175,6 +175,34 @@ class Maker(Generic[M]):
         return found
 
 
+class New(Generic[M]):
+    """Makes new rows of a model, as `Model(**values)` does, which asks each field for its default and
+    sends two signals; nobody here listens to them."""
+
+    def __init__(self, model: type[M]) -> None:
+        self._model = model
+        fields = [field for field in model._meta.concrete_fields if not field.generated]
+        self._related = {field.name: field.attname for field in fields if field.is_relation}
+        self._fixed: dict[str, Any] = {}
+        self._made: dict[str, Callable[[], Any]] = {}
+        for field in fields:
+            if field.has_default() and callable(field.default):
+                self._made[field.attname] = field.default
+            else:
+                self._fixed[field.attname] = field.get_default()
+
+    def __call__(self, **values: Any) -> M:
+        """By field; of a relation either the row, which is kept with this one, or the key."""
+        row = self._model.__new__(self._model)
+        state = row._state = ModelState()
+        for name in self._related.keys() & values:
+            related = state.fields_cache[name] = values.pop(name)
+            values[self._related[name]] = related.pk
+        made = {name: make() for name, make in self._made.items() if name not in values}
+        vars(row).update(self._fixed | made | values)
+        return row
+
+
 class Beside(Generic[M]):
     """Rows of a model, called `alias` in the statement, each with further columns beside it."""
 

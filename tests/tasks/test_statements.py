@@ -12,8 +12,8 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
 from django.db.models import DateTimeField, F, Model
 
-from tasks.models import ModelProfile, PolicyRule, Task, Workspace
-from tasks.statements import Beside, Insert, Prepared, Rows, Slot, Sql, fetch, key_of, update
+from tasks.models import ModelProfile, PolicyRule, Session, Task, Workspace
+from tasks.statements import Beside, Insert, New, Prepared, Rows, Slot, Sql, fetch, key_of, update
 from tests.support.counting import counted
 from tests.support.people import make_approval
 from tests.support.rows import make_session, make_task, make_user, make_workspace
@@ -50,6 +50,25 @@ def test_what_is_not_there() -> None:
     assert rows.one(make_session().pk) is None
     with pytest.raises(Task.DoesNotExist):
         rows.get(make_session().pk)
+
+
+def test_a_new_row_is_the_one_of_its_model() -> None:
+    session = make_session()
+    fixed = {"id": session.pk, "created_at": NOW}
+    given: list[tuple[type[Model], dict[str, Any]]] = [
+        (Task, fixed | {"session": session, "goal": "ü", "trigger": "api", "created_by_id": 7}),
+        (Session, fixed | {"workspace": session.workspace, "owner_id": 7, "updated_at": NOW}),
+        (ModelProfile, fixed | {"name": "m", "price_input": "0.5"}),
+    ]
+    for model, values in given:
+        new, expected = New(model)(**values), model(**values)
+        assert fields(new) == fields(expected)
+        assert new._state.adding
+        for name, value in values.items():
+            assert getattr(new, name) is value
+    one, other = New(Task)(goal="a"), New(Task)(goal="b")
+    assert one.pk != other.pk
+    assert one.limits is not other.limits
 
 
 def test_an_insert_is_the_one_of_the_orm() -> None:
