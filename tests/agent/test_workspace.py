@@ -16,7 +16,7 @@ import pytest
 from agent.beneath import MAX_LINKS, best_opener, by_kernel, by_steps
 from agent.directory import beginning, entry_in
 from agent.errors import PathRefused
-from agent.paths import MAX_DEPTH
+from agent.paths import MAX_DEPTH, normal
 from agent.workspace import Workspace
 from tests.support.jail import listed, read, sha256
 
@@ -89,6 +89,14 @@ def test_a_refusal_is_one_line_that_teaches(jail, path):
     assert "Do not try another way" in text
     assert "\n" not in text
     assert len(text) < 300
+
+
+def test_a_path_that_leads_out_is_refused_before_anything_is_opened() -> None:
+    assert normal("a/../b") == "a/../b"
+    assert normal("a/..") == "a/.."
+    for path in ("..", "../b", "a/../../b", "a/../../a/b"):
+        with pytest.raises(PathRefused, match="leads out"):
+            normal(path)
 
 
 @pytest.mark.parametrize("path", ["in_link.txt", "sub/back", "sub/../a.txt", "./a.txt", "sub//../a.txt"])  # fmt: skip

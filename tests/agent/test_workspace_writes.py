@@ -6,12 +6,14 @@ import errno
 import fcntl
 import os
 import signal
+import stat
 from pathlib import Path
 
 import pytest
 
 from agent import beneath
 from agent.beneath import by_kernel, by_steps
+from agent.directory import left_behind
 from agent.errors import PathRefused, TargetChanged
 from agent.paths import always_asks, folded
 from agent.workspace import ABSENT, MAX_WRITE_BYTES, Workspace
@@ -229,6 +231,14 @@ def test_a_forbidden_directory_has_no_other_spelling(tmp_path: Path, path: str) 
 )
 def test_what_later_runs_read_as_instructions_is_always_asked_about(path: str, asks: bool) -> None:
     assert always_asks(path) is asks
+
+
+def test_what_is_another_users_is_not_swept(jail: Workspace) -> None:
+    found = (jail.root / "a.txt").stat()
+    assert left_behind(found, before=found.st_mtime + 1)
+    theirs = list(found)
+    theirs[stat.ST_UID] += 1
+    assert not left_behind(os.stat_result(theirs), before=found.st_mtime + 1)
 
 
 def test_a_sweep_removes_old_half_written_files_of_ours_and_nothing_else(jail: Workspace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from agent.events import (
     ToolProgress,
 )
 from streaming.follow import follow
+from streaming.source import Greeting
 from tasks.hub import StoredFrame
 from tests.streaming.world import (
     Client,
@@ -92,6 +94,23 @@ async def test_a_message_read_before_the_hub_hears_of_it_ends_its_block(run: Run
     await finish(run, client)
 
 
+async def test_a_message_that_the_greeting_brings_ends_its_block(run: Run) -> None:
+    run.delta("a", "the whole answer")
+    run.commit(*run.reply(), publish=False)
+    source = run.source()
+
+    async def greet() -> Greeting:
+        return replace(await source.greet(), first=list(run.rows))
+
+    client = Client(replace(source, greet=greet))
+    await settle()
+    assert client.reader.ids == [1, 2, 3, 4]
+    run.world.publish()
+    await settle()
+    assert "snapshot" not in kinds(client)
+    await finish(run, client)
+
+
 async def test_a_block_goes_out_only_after_the_event_that_it_began_after(run: Run) -> None:
     client = Client(run.source())
     await settle()
@@ -107,7 +126,7 @@ async def test_a_block_goes_out_only_after_the_event_that_it_began_after(run: Ru
     await finish(run, client)
 
 
-async def test_a_block_waits_for_its_event_while_the_reader_asks_for_extras(run: Run) -> None:
+async def test_what_is_live_waits_for_its_event_while_the_reader_asks_for_extras(run: Run) -> None:
     """The log moves on, and a block opens, between the last stored event and the live state."""
 
     class Asking:
@@ -121,6 +140,7 @@ async def test_a_block_waits_for_its_event_while_the_reader_asks_for_extras(run:
             if self.asked == 1:
                 run.commit(note())
                 run.delta("a", "early?")
+                run.live(ToolProgress(tool_call_id="c", text="early?"))
             await asyncio.sleep(0)
             return b""
 
@@ -128,9 +148,11 @@ async def test_a_block_waits_for_its_event_while_the_reader_asks_for_extras(run:
     stream = follow(run.source(), 0, Asking())
     while parser.comments[-1:] != ["after 3"] or not reader.open_blocks:
         for event in parser.feed(await anext(stream)):
-            assert event.type != "assistant_delta" or reader.last_id == 3
+            early = event.type in ("assistant_delta", "tool_progress")
+            assert not early or reader.last_id == 3
             reader.apply(event)
     assert parser.comments == ["connected", "after 1", "after 2", "after 3"]
+    assert reader.live[-1].type == "tool_progress"
     await stream.aclose()
     run.end()
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import weakref
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from streaming.follow import follow
 from streaming.growing import FRAME_BYTES
 from streaming.source import CHUNK_BYTES
 from streaming.sse import HEARTBEAT
-from tasks.hub import hub
+from tasks.hub import StoredFrame, hub
 from tasks.hub.topic import TAIL_FRAMES
 from tests.streaming.world import (
     END,
@@ -127,6 +131,25 @@ async def test_a_client_that_vanishes_while_the_database_is_read_leaves_no_bell(
     assert hub.is_empty()
 
 
+async def test_who_is_level_keeps_nothing_of_what_was_read(run: Run) -> None:
+    run.commit(*(note() for _ in range(20)), publish=False)
+    run.world.unpublished.clear()  # as if another process had stored them
+    source, read = run.source(), []
+
+    async def page(after: int, limit: int) -> list[StoredFrame]:
+        rows = [structs.replace(row) for row in await source.page(after, limit)]
+        read.extend([weakref.ref(row) for row in rows])
+        return rows
+
+    client = Client(replace(source, page=page))
+    await client.reached(22)
+    await settle()
+    gc.collect()
+    assert len(read) == 20
+    assert not any(row() for row in read)
+    await finish(run, client)
+
+
 async def test_a_shutdown_ends_every_stream_without_a_terminal_event(run: Run) -> None:
     clients = [Client(run.source()), Client(run.world.session_source())]
     run.delta("a", "unfinished")
@@ -134,6 +157,17 @@ async def test_a_shutdown_ends_every_stream_without_a_terminal_event(run: Run) -
     hub.shutdown()
     await asyncio.gather(*(client.task for client in clients))
     assert all(not client.reader.ended for client in clients)
+    run.end()
+
+
+async def test_a_shutdown_ends_a_stream_in_the_middle_of_a_large_event(run: Run) -> None:
+    stream = follow(run.source(), 2)
+    await anext(stream)
+    run.commit(note("x" * 5 * CHUNK_BYTES))
+    assert len(await anext(stream)) < 2 * CHUNK_BYTES
+    hub.shutdown()
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
     run.end()
 
 

@@ -17,6 +17,7 @@ from django.test import AsyncClient, Client
 from django.utils import timezone
 
 from tasks import approvals
+from tasks.events import FenceLost
 from tasks.models import Approval, Schedule, TaskEvent, Webhook
 from tasks.writer import writer
 from tests.support.api import code, post, resolve
@@ -77,6 +78,13 @@ def test_what_one_reply_asks_stands_in_its_order_on_every_list(
     page = admin_client.get("/admin/tasks/approval/").content.decode()
     assert listed == paths
     assert re.findall(r"<code>(part-\d\.txt)</code>", page) == paths
+
+
+def test_a_run_that_lost_its_task_asks_nothing(house: House) -> None:
+    task = make_task(house.session, status="running", run=2)
+    with pytest.raises(FenceLost):
+        writer.run_sync(partial(approvals.ask, task.id, 1, [question()]))
+    assert not Approval.objects.filter(task=task).exists()
 
 
 # ── deciding ──────────────────────────────────────────────────────────────────────────────────

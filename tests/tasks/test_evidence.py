@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from io import StringIO
@@ -17,7 +18,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from agent.providers.scripted import ScriptedCall, Turn
-from tasks import audit, evidence
+from tasks import audit, evidence, service
 from tasks.models import Approval, Task, TaskEvent
 from tasks.writer import writer
 from tests.support.rows import make_user
@@ -79,6 +80,20 @@ def refused() -> str:
 async def test_what_the_product_wrote_is_whole(task_id: UUID) -> None:
     statuses = Approval.objects.order_by("created_at").values_list("status", flat=True)
     assert [each async for each in statuses] == ["rejected", "approved", "stale", "pending"]
+    assert "0 broken" in await sync_to_async(verify)()
+    resolved = TaskEvent.objects.filter(task_id=task_id, type="approval_resolved")
+    moments = {json.loads(row.payload)["approval_id"]: row.created_at async for row in resolved}
+    rows = Approval.objects.exclude(status="pending")
+    assert moments == {str(row.pk): row.resolved_at async for row in rows}
+
+
+async def test_a_question_that_a_cancel_made_void_is_whole(house: House) -> None:
+    async with house.runner(write("one.txt")):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+        await service.cancel(created.task_id, house.alice.pk)
+    approval = await Approval.objects.aget()
+    assert (approval.status, approval.resolved_at is None) == ("cancelled", False)
     assert "0 broken" in await sync_to_async(verify)()
 
 

@@ -117,6 +117,20 @@ def test_what_changed_between_two_yeses_is_asked_anew(house: House, settings: An
     assert successor.votes == []
 
 
+def test_yeses_to_an_edit_do_not_add_up_when_its_target_changed(
+    house: House, settings: Any
+) -> None:
+    demand(settings, two_approvers=("write",))
+    edited = {"path": "b.txt", "content": "instead"}
+
+    resolve(house.alice, house.approval, edited_arguments=edited)
+    (Path(house.workspace.root) / "b.txt").write_text("somebody else\n")
+    first = resolve(house.dora, house.approval, edited_arguments=edited).json()["approval"]
+    assert first["status"] == "pending", "they saw two changes"
+    both = resolve(house.alice, house.approval, edited_arguments=edited).json()["approval"]
+    assert both["status"] == "approved"
+
+
 async def test_one_person_s_yeses_at_once_are_one_vote(house: House, settings: Any) -> None:
     demand(settings, two_approvers=("write",))
     token = await sync_to_async(bearer)(house.alice)
@@ -224,6 +238,13 @@ def test_the_group_reads_what_it_decides_and_nothing_more(house: House, editors:
         )
     }
     assert list(status.values()) == [200, 404, 404, 404, 404]
+
+
+def test_the_group_takes_back_what_it_decides(house: House, editors: Group) -> None:
+    who = principal(house.charlie)
+    assert access.may_take_back(house.task, "file:write", who)
+    assert not access.may_take_back(house.task, "shell:write", who)
+    assert not access.may_take_back(house.task, "file:write", principal(house.vera))
 
 
 def test_one_row_is_judged_like_many_for_groups_too(house: House, editors: Group) -> None:

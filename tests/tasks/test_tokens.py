@@ -115,6 +115,11 @@ def test_use_of_a_token_is_noted_once_a_minute(house: House) -> None:
     assert first is not None
     assert ApiToken.objects.get().last_used_at == first
 
+    recent = timezone.now() - access.TOKEN_USED_EVERY * 0.9
+    ApiToken.objects.update(last_used_at=recent)
+    access.identify_now(with_token(token))
+    assert ApiToken.objects.get().last_used_at == recent
+
     ApiToken.objects.update(last_used_at=first - access.TOKEN_USED_EVERY)
     access.identify_now(with_token(token))
     assert (ApiToken.objects.get().last_used_at or first) > first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -63,6 +64,10 @@ async def test_a_write_waits_for_a_person_and_happens_after_the_answer(house: Ho
     artifact = await Artifact.objects.aget(task_id=created.task_id)
     assert (artifact.path, artifact.size) == ("out.md", 4)
     assert "artifact_recorded" in await house.types(created.task_id)
+    (resolved,) = [
+        row for row in await house.log(created.task_id) if row.type == "approval_resolved"
+    ]
+    assert json.loads(resolved.payload)["diff"] == "", "it is with the question"
     await house.check(created.task_id)
 
 

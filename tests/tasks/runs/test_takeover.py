@@ -242,6 +242,18 @@ async def test_repeating_an_answer_takes_no_lease_from_who_works_on_it(house: Ho
         assert (task.status, task.lease_worker) == ("running", "test:1")
 
 
+async def test_repeating_an_answer_that_nobody_has_acted_on_acts_on_it(house: House) -> None:
+    async with house.runner(WRITE):
+        created = await house.ask()
+        await house.until(created.task_id, "waiting_approval")
+    approval = await house.pending(created.task_id)
+    await house.reply(approval.pk)
+    reply = Reply(decision="approve")
+    await decisions.resolve(approval.pk, house.alice.pk, reply, worker="cli:2")
+    task = await Task.objects.aget(pk=created.task_id)
+    assert (task.status, task.lease_worker) == ("waiting_approval", "cli:2")
+
+
 async def test_a_task_that_cannot_be_begun_fails_and_is_not_tried_for_ever(house: House) -> None:
     class Broken(wiring.Models):
         def choose(self, task: Task) -> wiring.Choice:
