@@ -105,7 +105,12 @@ class Assembler:
         self._head = (self._head + body[:HEAD_BYTES])[:HEAD_BYTES]
 
     def feed(self, payloads: Iterable[bytes]) -> list[Delta]:
-        """Take the payloads of one network read."""
+        """Take the payloads of one network read, or the last of them."""
+        self.take(payloads)
+        return self._drain()
+
+    def take(self, payloads: Iterable[bytes]) -> None:
+        """Take some of those of one read; what they say comes with the last ones."""
         waiting = list(payloads)
         at = 0
         while at < len(waiting):
@@ -116,17 +121,15 @@ class Assembler:
             if at < len(waiting):
                 self._payload(waiting[at])
                 at += 1
-        return self._drain()
 
-    def feed_alike(self, events: bytes) -> list[Delta] | None:
-        """Take whole events that do nothing but add to the answer; None when only their payloads
-        tell."""
-        plain = self._growing[0].plain and self._thinking.done
-        text = self._alike.text_of(events) if plain else None
-        if text is None:
-            return None
+    def take_alike(self, events: bytes) -> bytes:
+        """The same for the events at the beginning that do nothing but add to the answer. Gives those
+        of which only their payloads tell."""
+        if not (self._growing[0].plain and self._thinking.done):
+            return events
+        text, size = self._alike.at_once(events)
         self._say(text)
-        return self._drain()
+        return events[size:]
 
     def _texts(self, texts: list[str]) -> None:
         """Pieces of the answer that came one after the other, with nothing else."""

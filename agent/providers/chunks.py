@@ -129,21 +129,23 @@ class Alike:
                 break
         return found
 
-    def text_of(self, events: bytes) -> str | None:
-        """What whole events add to the answer; None unless all of them are alike, and are nothing but
-        a line of data each. A tail begins with a quote, so that one is left wherever another thing
-        stands between two texts."""
+    def at_once(self, events: bytes) -> tuple[str, int]:
+        """What events add to the answer, from the first to the last that is alike, and how many bytes
+        these are: none, unless all of them are, and are nothing but a line of data each. A tail begins
+        with a quote, so that one is left wherever another thing stands between two texts."""
         begin, end, between = self._around
-        known = self.head and events.startswith(begin) and events.endswith(end)
-        if not known or len(events) < len(between):
-            return None
-        texts = events[len(begin) : -len(end)].replace(between, b"")
-        if b'"' in texts or b"\\" in texts or b"\n" in texts or b"\r" in texts:
-            return None
+        size = events.rfind(end) + len(end)
+        if not (self.head and events.startswith(begin)) or size < len(between):
+            return "", 0
+        found = events[len(begin) : size - len(end)].split(between)
+        texts = b"\n".join(found)  # so that the bytes of a character are in one of them
+        odd = b'"' in texts or b"\\" in texts or b"\r" in texts
+        if odd or texts.count(b"\n") >= len(found):
+            return "", 0
         try:
-            return texts.decode()
+            return texts.decode().replace("\n", ""), size
         except UnicodeDecodeError:
-            return None
+            return "", 0
 
     def learn(self, payload: bytes, chunk: Chunk | None) -> None:
         """Look at a payload that had to be decoded; None when there is nothing to learn from it."""

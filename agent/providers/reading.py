@@ -15,6 +15,9 @@ from agent.providers.sse import SSEParser
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+LONG_BYTES = 4 * 1024
+"""Of a read that holds many events."""
+FEW = 8
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -35,9 +38,7 @@ class BodyReader:
         if self._parser is not None:
             if self._size - len(read) < HEAD_BYTES:
                 self._assembler.begins(read)
-            elif self._parser.between and (new := self._assembler.feed_alike(read)) is not None:
-                return new
-            return self._assembler.feed(self._parser.feed(read))
+            return self._events(self._parser, read)
         self._document += read
         if len(self._document) > MAX_DOCUMENT_BYTES:
             raise _too_large()
@@ -47,7 +48,17 @@ class BodyReader:
             return []
         self._assembler.begins(bytes(self._document))
         self._parser = SSEParser()
-        return self._assembler.feed(self._parser.feed(bytes(self._document)))
+        return self._events(self._parser, bytes(self._document))
+
+    def _events(self, parser: SSEParser, read: bytes) -> list[Delta]:
+        """Those that are alike need not be parsed, and a few show what they are like."""
+        rest = self._assembler.take_alike(read) if parser.between else read
+        if len(rest) == len(read) > LONG_BYTES:
+            few = _size_of(FEW, read)
+            self._assembler.take(parser.feed(read[:few]))
+            rest = read[few:]
+            rest = self._assembler.take_alike(rest) if parser.between else rest
+        return self._assembler.feed(parser.feed(rest) if rest else ())
 
     def close(self) -> list[Delta]:
         if self._parser is not None:
@@ -72,6 +83,16 @@ class BodyReader:
                 hint="Check the base URL (usually it ends in /v1) and any proxy in between.",
             )
         return self._assembler.feed(_lines(body))
+
+
+def _size_of(events: int, read: bytes) -> int:
+    """So many at its beginning, or all."""
+    size = 0
+    for _ in range(events):
+        size = read.find(b"\n\n", size) + 2
+        if size == 1:
+            return len(read)
+    return size
 
 
 def _lines(body: bytes) -> list[bytes]:

@@ -283,5 +283,7 @@ END = b"data: [DONE]\n\n"
     ],
 )
 def test_what_looks_alike_as_a_whole_means_what_its_payloads_mean(read: bytes) -> None:
-    parsed = outcome([START + read + END], think_open=False, learns=False)
-    assert outcome([START, read, END], think_open=False) == parsed
+    long = START * 40
+    for reads in ([START, read, END], [long + read + END], [long[:-5], long[-5:] + read, END]):
+        parsed = outcome([b"".join(reads)], think_open=False, learns=False)
+        assert outcome(reads, think_open=False) == parsed

@@ -147,10 +147,15 @@ async def calls_of(tokens: int, together: int) -> int:
     return made
 
 
-@pytest.mark.parametrize(("together", "calls"), [(1, 50), (100, 0.5)])
+@pytest.mark.parametrize(("together", "calls"), [(1, 56), (100, 0.5)])
 async def test_a_token_costs_few_calls_between_the_socket_and_its_delta(together, calls):
     few, many = await calls_of(100, together), await calls_of(1100, together)
     assert (many - few) / 1000 < calls
+
+
+async def test_an_answer_that_comes_in_one_read_is_not_taken_apart():
+    few, many = await calls_of(300, 300), await calls_of(1300, 1300)
+    assert (many - few) / 1000 < 0.1
 
 
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────
