@@ -287,7 +287,7 @@ def test_the_form_explains_a_call_and_counts_a_draft(admin: Client, house: House
     assert "This is not JSON." in admin.get(url, {**asked, "arguments": "{"}).content.decode()
     requested(house.task, "<script>.md")
     again = admin.get(url, {**asked, "draft": str(draft.pk), "replay": "1"}).content.decode()
-    assert "1 call, 1 would change" in again
+    assert "Of 1 calls of the last 1 tasks 1 would be judged otherwise" in again
     assert "&lt;script&gt;.md" in again
 
 
