@@ -81,26 +81,17 @@ async def test_an_event_committed_between_replay_and_attach_is_not_lost(run: Run
     run.end()
 
 
-async def test_a_message_read_before_the_hub_hears_of_it_ends_its_block(run: Run) -> None:
+@pytest.mark.parametrize("greeted", [False, True], ids=["with a page", "with the greeting"])
+async def test_a_message_read_before_the_hub_hears_of_it_ends_its_block(
+    run: Run, greeted: bool
+) -> None:
     """Without it, a late joiner gets the open block after its own stored message."""
-    run.delta("a", "the whole answer")
-    run.commit(*run.reply(), publish=False)
-    client = Client(run.source())
-    await settle()
-    assert client.reader.ids == [1, 2, 3, 4]
-    run.world.publish()
-    await settle()
-    assert "snapshot" not in kinds(client)
-    await finish(run, client)
-
-
-async def test_a_message_that_the_greeting_brings_ends_its_block(run: Run) -> None:
     run.delta("a", "the whole answer")
     run.commit(*run.reply(), publish=False)
     source = run.source()
 
     async def greet() -> Greeting:
-        return replace(await source.greet(), first=list(run.rows))
+        return replace(await source.greet(), first=list(run.rows) if greeted else [])
 
     client = Client(replace(source, greet=greet))
     await settle()
