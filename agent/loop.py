@@ -38,13 +38,14 @@ from agent.errors import OutOfTime
 from agent.events import (
     AgentCompleted,
     AgentEvent,
+    ModelCallStarted,
     StoredEvent,
     Tell,
 )
 from agent.judging import Judge
 from agent.messages import Text
 from agent.providers import Model
-from agent.transcript import Exchange, Transcript
+from agent.transcript import Exchange, Spent, Transcript
 from agent.waits import Limit
 
 Outer = Callable[[], Awaitable[Sequence[Gauge]]]
@@ -174,6 +175,14 @@ async def _told(tell: Tell, transcript: Transcript, event: AgentEvent) -> None:
     """An event is part of the transcript once it was heard."""
     await tell(event)
     transcript.apply(event)
+
+
+def first_call(model: str, limits: Limits) -> ModelCallStarted | None:
+    """What a run tells first that begins a task without a history, under its own limits alone: it may
+    be stored together with what begins the run. None: a warning or an end may come before it."""
+    if any(gauge.nearly_used_up for gauge in gauges(limits, Spent())):
+        return None
+    return ModelCallStarted(step=1, model=model, attempt=1)
 
 
 async def run(

@@ -35,6 +35,7 @@ from agent.events import (
     ErrorInfo,
     LiveEvent,
     ModelCallFinished,
+    ModelCallStarted,
     ReasoningDelta,
     ReasoningMessage,
     StoredEvent,
@@ -112,6 +113,8 @@ class Run:
             partial(self._stopping, Stop.LOST),
             self.observe,
         )
+        self._asked = self.begun.asked
+        """Stored, and not told by the engine yet."""
         self._limited = usage.limited()
         self._reply: list[StoredEvent] = []
         self._reads = 0
@@ -229,6 +232,14 @@ class Run:
     async def _hold_end(self, event: Terminal) -> None:
         self._terminal = event
 
+    async def _begin_call(self, event: ModelCallStarted) -> None:
+        """The first one may be stored already, with the beginning of the run."""
+        stored, self._asked = self._asked, None
+        if event != stored:
+            await self._store(event)
+        elif self.observe is not None:
+            self.observe(self._journal.known, None)
+
     async def _begin_tool(self, event: ToolCallStarted) -> None:
         if self._winding_down:
             # A journal that says "started" without an effect would put a needless question to a
@@ -317,6 +328,7 @@ _HEARD: dict[type, Callable[[Run, Any], Awaitable[None]]] = {
     ReasoningMessage: Run._hold,
     AssistantMessageAdded: Run._hold,
     ToolCallRequested: Run._hold,
+    ModelCallStarted: Run._begin_call,
     ToolCallStarted: Run._begin_tool,
     ToolCallFinished: Run._end_tool,
     ApprovalRequired: Run._hold_question,

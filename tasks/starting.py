@@ -18,9 +18,17 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agent.entries import Place
-from agent.events import ErrorInfo, StoredEvent, TaskCreated, TaskRecovered, TaskStarted
+from agent.events import (
+    ErrorInfo,
+    ModelCallStarted,
+    StoredEvent,
+    TaskCreated,
+    TaskRecovered,
+    TaskStarted,
+)
+from agent.loop import first_call
 from agent.transcript import Transcript
-from tasks import endings, events, keeping, sessions, wiring
+from tasks import endings, events, keeping, sessions, usage, wiring
 from tasks.commands import lease
 from tasks.events import Head
 from tasks.lifecycle import move
@@ -70,7 +78,10 @@ class Begun:
     """Of a task without a history; another one's takes a while to read."""
     run: int
     stored: events.Appended
-    """What its beginning stored: `task_started` last."""
+    """What its beginning stored: `task_started`, and last what its engine tells first, if that is
+    certain."""
+    asked: ModelCallStarted | None = None
+    """That."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +92,7 @@ class Beginning:
     choice: wiring.Choice
     kit: wiring.Kit
     opening: tuple[StoredEvent, ...]
+    asked: ModelCallStarted | None
 
     def begun(self, stored: events.Appended) -> Begun:
         """After COMMIT."""
@@ -95,6 +107,7 @@ class Beginning:
             transcript=transcript,
             run=self.task.run,
             stored=stored,
+            asked=self.asked,
         )
 
 
@@ -121,8 +134,9 @@ class Start:
         task.status, task.run, task.started_at = Task.Status.RUNNING, 1, timezone.now()
         for name, value in lease(self.worker).items():
             setattr(task, name, value)
-        started = _started(1, "start", choice, kit)
-        return Beginning(task=task, choice=choice, kit=kit, opening=(born, started))
+        started, asked = _started(1, "start", choice, kit), _asked(choice, kit)
+        opening = (born, started) if asked is None else (born, started, asked)
+        return Beginning(task=task, choice=choice, kit=kit, opening=opening, asked=asked)
 
 
 async def begin(
@@ -172,6 +186,10 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
     if reason == "recover":
         why = _WHY_RECOVERED if previous else _WHY_CONTINUED
         opening.insert(0, TaskRecovered(reason=why, previous_worker=previous))
+    fresh = reason == "start" and sessions.stands_alone(task)
+    asked = _asked(choice, kit) if fresh else None
+    if asked is not None:
+        opening.append(asked)
     head = Head(sequence=task.last_sequence, hash=task.last_hash, time=task.last_event_at)
     ready = events.ready((task.pk, task.session_id), head, opening)
     changes = {**lease(worker), **began, **ready.fields}
@@ -180,7 +198,6 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
         return None
     stored = events.store(ready)
     task.run = run
-    fresh = reason == "start" and sessions.stands_alone(task)
     return Begun(
         task=task,
         choice=choice,
@@ -188,7 +205,13 @@ def _take(task: Task, reason: str, worker: str, choice: wiring.Choice) -> Begun 
         transcript=sessions.transcript_of(task) if fresh else None,
         run=run,
         stored=stored,
+        asked=asked,
     )
+
+
+def _asked(choice: wiring.Choice, kit: wiring.Kit) -> ModelCallStarted | None:
+    """What the engine of a run without a history tells first, unless another limit may forbid it."""
+    return None if usage.limited() else first_call(choice.name, kit.limits)
 
 
 def _started(run: int, reason: str, choice: wiring.Choice, kit: wiring.Kit) -> TaskStarted:

@@ -25,7 +25,7 @@ from agent.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from agent.loop import Retries
+from agent.loop import Retries, first_call
 from agent.messages import Usage
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.toolbox import RunTool, Tool, ToolContext, ToolResult
@@ -259,3 +259,18 @@ async def test_an_overflowing_context_gets_one_try_with_less(folder: Path) -> No
     bench = Bench(folder, [overflow, overflow])
     await bench.run()
     assert isinstance(bench.log[-1], TaskFailed)
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_certain"),
+    [(Limits(), True), (Limits(max_steps=1, max_cost=0), True), (Limits(max_tokens=0), False)],
+    ids=["usual", "narrow", "nothing"],
+)
+async def test_what_a_task_without_a_history_tells_first_is_known_before(
+    folder: Path, limits: Limits, is_certain: bool
+) -> None:
+    bench = Bench(folder, [DONE], limits=limits, context_tokens=10)
+    told = await bench.run()
+    known = first_call(bench.provider.model, limits)
+    assert (known == told[0]) is is_certain
+    assert (known is None) is not is_certain

@@ -93,4 +93,4 @@ async def test_a_task_with_one_answer_takes_few_statements(house: House) -> None
             await house.until(created.task_id, "completed")
             await house.rest(runner)
     await house.check(created.task_id)
-    assert len(statements) <= 18, "\n".join(statements)
+    assert len(statements) <= 15, "\n".join(statements)
