@@ -7,11 +7,11 @@ settled once for each database; everything else goes the ORM's own way, and a te
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import Enum
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -30,8 +30,9 @@ from django.db.models import (
 
 Convert = Callable[[Any], Any]
 
-PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+PLAIN: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
 """What every driver takes and gives as it is."""
+_NOTHING: frozenset[type] = frozenset({type(None)})
 _PLAIN_FIELDS = (CharField, TextField, IntegerField, BigIntegerField, BooleanField)
 
 
@@ -64,20 +65,46 @@ def _utc(value: datetime) -> str:
 # ── to the database ───────────────────────────────────────────────────────────────────────────
 
 
-def to_database(db: BaseDatabaseWrapper, field: Field[Any, Any]) -> Convert:
-    """Makes a value of the field storable."""
+class Storing(NamedTuple):
+    """How values of a field are made storable."""
 
-    def general(value: Any) -> Any:
-        return None if value is None else field.get_db_prep_save(value, db)
+    kept: frozenset[type]
+    """Those of these types are stored as they are: most values, for which nothing is called."""
+    convert: Convert
+    """Any other."""
 
+
+class Storer:
+    """Makes values of these fields storable, one of each in their order."""
+
+    def __init__(self, fields: Iterable[Field[Any, Any]]) -> None:
+        self._fields = tuple(fields)
+        self._how: dict[str, list[Storing]] = {}
+
+    def __call__(self, db: BaseDatabaseWrapper, values: Iterable[Any]) -> list[Any]:
+        how = self._how.get(db.vendor)
+        if how is None:
+            how = self._how[db.vendor] = [to_database(db, field) for field in self._fields]
+        return [
+            value if type(value) in kept else convert(value)
+            for value, (kept, convert) in zip(values, how, strict=True)
+        ]
+
+
+def to_database(db: BaseDatabaseWrapper, field: Field[Any, Any]) -> Storing:
+    """For values of the field."""
+    general = partial(field.get_db_prep_save, connection=db)
     kept = field
     while isinstance(kept, ForeignKey):
         kept = kept.target_field
     if isinstance(kept, _PLAIN_FIELDS):
-        return lambda value: value if type(value) in PLAIN else general(value)
-    if db.vendor != "sqlite":
-        return general
-    match kept:
+        return Storing(PLAIN, general)
+    return Storing(_NOTHING, general if db.vendor != "sqlite" else _sqlites(db, kept, general))
+
+
+def _sqlites(db: BaseDatabaseWrapper, field: Field[Any, Any], general: Convert) -> Convert:
+    """For the usual values of the common kinds of fields, and for any other what is general."""
+    match field:
         case UUIDField():
             return lambda value: value.hex if type(value) is UUID else general(value)
         case DateTimeField():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -20,9 +21,20 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 _FORMAT = re.compile(r"(?<!%)%s")
 
 
+class _Own(threading.local):
+    """Of a thread."""
+
+    db: BaseDatabaseWrapper | None = None
+
+
+_own = _Own()
+
+
 def database() -> BaseDatabaseWrapper:
-    """This thread's connection."""
-    return connections[DEFAULT_DB_ALIAS]
+    """This thread's connection, which Django makes once, and looks for with four calls of functions."""
+    if _own.db is None:
+        _own.db = connections[DEFAULT_DB_ALIAS]
+    return _own.db
 
 
 @lru_cache(maxsize=1024)

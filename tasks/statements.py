@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression, Field, Model, QuerySet
 from django.db.models.base import ModelState
 
-from tasks.conversions import Convert, from_database, parameters, to_database
+from tasks.conversions import Convert, Storer, Storing, from_database, parameters, to_database
 from tasks.driver import change, database, rows
 
 M = TypeVar("M", bound=Model)
@@ -48,7 +49,7 @@ def update(model: type[Model], changes: Mapping[str, Any], where: str, *params: 
     columns = _columns(model, db.vendor)
     assignments, values = [], []
     for name, value in changes.items():
-        column, convert = columns[name]
+        column, (kept, convert) = columns[name]
         if isinstance(value, Sql):
             assignments.append(f"{column} = {value.text}")
         elif hasattr(value, "resolve_expression"):
@@ -57,7 +58,7 @@ def update(model: type[Model], changes: Mapping[str, Any], where: str, *params: 
             values += own
         else:
             assignments.append(f"{column} = %s")
-            values.append(convert(value))
+            values.append(value if type(value) in kept else convert(value))
     sql = f"UPDATE {model._meta.db_table} SET {', '.join(assignments)} WHERE {where}"  # noqa: S608
     return change(db, sql, [*values, *parameters(db, params)])
 
@@ -77,19 +78,13 @@ class UpdateEach:
         self._head = f"UPDATE {model._meta.db_table} SET {sets} FROM (WITH given"  # noqa: S608
         self._names = f"({', '.join(given)})"
         self._rest = f"SELECT * FROM given) AS given WHERE {where}"  # noqa: S608
-        self._converts: dict[str, list[Convert]] = {}
+        self._stored = Storer(self._fields)
         self._texts: dict[tuple[str, int], str] = {}
 
     def __call__(self, values: Sequence[Sequence[Any]]) -> int:
         """How many rows were changed."""
         db = database()
-        converts = self._converts.get(db.vendor)
-        if converts is None:
-            converts = [to_database(db, field) for field in self._fields]
-            self._converts[db.vendor] = converts
-        params = [
-            convert(value) for row in values for convert, value in zip(converts, row, strict=True)
-        ]
+        params = [value for row in values for value in self._stored(db, row)]
         return change(db, self._text(db, len(values)), params)
 
     def _text(self, db: BaseDatabaseWrapper, count: int) -> str:
@@ -253,27 +248,19 @@ class Insert(Generic[M]):
     """Stores new rows of a model whose key is set already."""
 
     def __init__(self, model: type[M]) -> None:
-        self._fields = [field for field in model._meta.concrete_fields if not field.generated]
-        assert not any(getattr(field, "auto_now", False) for field in self._fields)
-        columns = ", ".join(str(field.column) for field in self._fields)
-        places = ", ".join(["%s"] * len(self._fields))
+        fields = [field for field in model._meta.concrete_fields if not field.generated]
+        assert not any(getattr(field, "auto_now", False) for field in fields)
+        columns = ", ".join(str(field.column) for field in fields)
+        places = ", ".join(["%s"] * len(fields))
         self._sql = f"INSERT INTO {model._meta.db_table} ({columns}) VALUES ({places})"  # noqa: S608
-        self._conversions: dict[str, list[tuple[str, Convert]]] = {}
+        self._given = itemgetter(*(field.attname for field in fields))
+        self._stored = Storer(fields)
 
     def __call__(self, row: M) -> M:
         db = database()
-        given = vars(row)
-        change(db, self._sql, [convert(given[name]) for name, convert in self._of(db)])
+        change(db, self._sql, self._stored(db, self._given(vars(row))))
         row._state.adding, row._state.db = False, db.alias
         return row
-
-    def _of(self, db: BaseDatabaseWrapper) -> list[tuple[str, Convert]]:
-        found = self._conversions.get(db.vendor)
-        if found is None:
-            found = self._conversions[db.vendor] = [
-                (field.attname, to_database(db, field)) for field in self._fields
-            ]
-        return found
 
 
 class Slot(Expression):
@@ -307,7 +294,7 @@ class Prepared:
 
 
 @cache
-def _columns(model: type[Model], vendor: str) -> dict[str, tuple[str, Convert]]:
+def _columns(model: type[Model], vendor: str) -> dict[str, tuple[str, Storing]]:
     """By a field's name its column, and what makes a value storable."""
     db = database()
     assert db.vendor == vendor

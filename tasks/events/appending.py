@@ -307,21 +307,19 @@ def _fields(event: StoredEvent) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
 
 
-def insert(db: BaseDatabaseWrapper, rows: Sequence[Row]) -> None:
+def insert(db: BaseDatabaseWrapper, *appends: Sequence[Row]) -> None:
     """One statement for all rows: `executemany` costs a round trip more on PostgreSQL."""
     values: list[Any] = []
-    for row in rows:
-        values += (
-            key_of(db, row.task_id),
-            key_of(db, row.session_id),
-            row.sequence,
-            row.position,
-            row.type,
-            row.payload,
-            moment(db, row.created_at),
-            row.hash,
-        )
-    driver.change(db, _insert(len(rows)), values)
+    for rows in appends:
+        first = rows[0]
+        task, session = key_of(db, first.task_id), key_of(db, first.session_id)
+        time = moment(db, first.created_at)
+        for row in rows:
+            values += (
+                *(task, session, row.sequence, row.position),
+                *(row.type, row.payload, time, row.hash),
+            )
+    driver.change(db, _insert(sum(map(len, appends))), values)
 
 
 @lru_cache(maxsize=256)

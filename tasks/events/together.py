@@ -87,7 +87,7 @@ def append_together(wanted: Sequence[Wanted], move_heads: Heads = _step) -> list
     if _move_positions([_positions(*pair) for pair in pairs]) != len(wanted):
         raise NotTogether
     stored = [rows_of(events, each.head.position) for each, events in pairs]
-    insert(driver.database(), [row for rows in stored for row in rows])
+    insert(driver.database(), *stored)
     publish(*stored)
     return [numbers(rows) for rows in stored]
 
