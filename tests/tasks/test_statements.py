@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
+from django.db import (
+    IntegrityError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.models import DateTimeField, F, Model
 
+from tasks.conversions import Storer
+from tasks.driver import database
 from tasks.models import ModelProfile, PolicyRule, Session, Task, Workspace
 from tasks.statements import Beside, Insert, New, Prepared, Rows, Slot, Sql, fetch, key_of, update
-from tests.support.counting import counted
+from tests.support.counting import counted, python_calls
 from tests.support.people import make_approval
 from tests.support.rows import make_session, make_task, make_user, make_workspace
 
@@ -193,3 +203,25 @@ def test_values_are_parameters() -> None:
     found = fetch("SELECT name FROM tasks_workspace WHERE name = %s", "100%; --")
     assert found == [("100%; --",)]
     assert [row.name for row in Rows(Workspace, "WHERE name = %s")("100%; --")] == ["100%; --"]
+
+
+def test_what_is_stored_as_it_is_is_handed_to_no_function() -> None:
+    of_task = {field.name: field for field in Task._meta.concrete_fields}
+    fields = [of_task[name] for name in ("goal", "trigger", "steps", "error", "started_at")]
+    store, db = Storer(fields), database()
+    values = ("Compare", "api", 3, None, None)
+    assert store(db, values) == list(values)
+    with python_calls() as names:
+        store(db, values)
+    assert len([name for name in names if "Storer" not in name]) <= 2, names  # the block's own end
+    told: tuple[Any, ...] = ("Compare", Task.Trigger.API, 3, {}, NOW)
+    pairs = zip(fields, told, strict=True)
+    assert store(db, told) == [field.get_db_prep_save(value, db) for field, value in pairs]
+
+
+def test_a_thread_has_its_own_connection() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: database() is connections["default"]).result()
+        theirs = thread.submit(database).result()
+    assert database() is connections["default"]
+    assert theirs is not database()
