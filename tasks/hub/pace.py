@@ -13,7 +13,7 @@ from tasks.hub.topic import Topic
 BUSY = 0.1
 """Of one core. While the event loop is busy for less of its time, nothing is gathered; above that
 beats get longer, because what is gathered costs less."""
-BUSY_WITH_FEW = 0.25
+BUSY_WITH_FEW = 0.3
 """The same while fewer than `MANY` runs are active: the followers of one run are woken together with
 or without a beat, which only makes them wait."""
 MANY = 8
