@@ -109,3 +109,14 @@ async def test_a_server_that_stops_begins_no_further_tool(house: House) -> None:
     assert await driving is Ending.RELEASED
     types = await house.types(run.task_id)
     assert types.count("tool_call_finished") == types.count("tool_call_started") == 1
+
+
+async def test_a_tool_that_is_cancelled_from_within_ends_its_task(house: House) -> None:
+    """At once and in its log, not when the lease runs out."""
+
+    async def work(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        raise asyncio.CancelledError
+
+    run = await begin(house, "test:write", work, WORK)
+    assert await run.drive() is Ending.ENDED
+    assert (await house.types(run.task_id))[-1] == "task_failed"
