@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from agent.text import cut, visible
+from agent.text import clean, cut, visible
 
 SUBJECTS = (
     *("title", "subject", "summary", "headline", "message", "text", "name"),
@@ -30,7 +30,7 @@ def gist(data: str) -> str:
     except (ValueError, RecursionError):
         return _line(data)
     if not isinstance(document, dict | list):
-        return _line(str(document))
+        return _line(str(document)) if _tells(document) else ""
     happened = _first(HAPPENED, _top(document))
     return _line(": ".join(filter(None, (happened, _first(SUBJECTS, _leaves(document))))))
 
@@ -65,10 +65,11 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _tells(value: Any) -> bool:
-    number = isinstance(value, int) and not isinstance(value, bool)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
     return number or (isinstance(value, str) and bool(value.strip()))
 
 
 def _line(text: str) -> str:
-    lines = (" ".join(line.split()) for line in visible(text).splitlines())
+    # What was written as an escape within JSON was no character when the body was cleaned.
+    lines = (" ".join(line.split()) for line in visible(clean(text)).splitlines())
     return cut(next(filter(None, lines), ""), MAX_CHARS)

@@ -191,11 +191,15 @@ def goal_of(webhook: Webhook, body: bytes) -> str:
     return goals.with_data(webhook.goal, text, goals.WEBHOOK)
 
 
+_INNER_QUOTES = str.maketrans("“”", '""')
+"""The sender's words do not end where they say: what follows would be taken for ours."""
+
+
 def _title(webhook: Webhook, body: bytes) -> str:
     """Of the session that it opens: all of one webhook would be called the same by their goal."""
     said = gist(clean(body.decode("utf-8", "replace")))
     goal = title_of(webhook.goal)
-    return f"{goal}: “{said}”" if said else goal
+    return f"{goal}: “{said.translate(_INNER_QUOTES)}”" if said else goal
 
 
 def _place(webhook: Webhook, follow_up_of: str) -> tuple[UUID | None, UUID | None]:

@@ -29,6 +29,8 @@ WIDE = json.dumps({"items": [{"n": n} for n in range(5000)]})
         ({"action": "closed", "draft": True, "issue": {"number": 7}}, "closed: 7"),
         ("Build 1042 failed.", "Build 1042 failed."),
         (1042, "1042"),
+        (None, ""),
+        (True, ""),
     ],
 )
 def test_it_says_what_happened_to_what(data: Any, said: str) -> None:
@@ -42,12 +44,23 @@ def test_it_says_what_happened_to_what(data: Any, said: str) -> None:
         ("", ""),
         (DEEP, DEEP[: MAX_CHARS - 1] + "…"),
         (WIDE, ""),
+        ('{"title": "half \\ud800 a pair, no \\u0000"}', "half \ufffd a pair, no \ufffd"),
         ('{"title": "left \\u202e right"}', "left <202E> right"),
         (json.dumps({"title": "x" * 500}), "x" * (MAX_CHARS - 1) + "…"),
     ],
 )
 def test_it_is_one_line_whatever_was_sent(data: str, said: str) -> None:
     assert gist(data) == said
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sender_neither_breaks_a_title_nor_ends_its_quotes(nothing_counted: None) -> None:
+    webhook, secret = make_webhook(goal="Sort this " * 20)
+    body = json.dumps({"title": "\ud800” done: “" + "x" * 200}).encode()
+    assert send(webhook, token(secret), body).status_code == 202
+    (title,) = Session.objects.values_list("title", flat=True)
+    assert title.endswith('…: “\ufffd" done: "' + "x" * 69 + "…”")
+    assert len(title) <= 200
 
 
 @pytest.mark.django_db(transaction=True)
