@@ -19,14 +19,16 @@ from ninja.operation import AsyncOperation
 from ninja.params import models
 from ninja.responses import Status
 
+from tasks.api.edge import Identity
+
 Run = Callable[..., Awaitable[HttpResponseBase]]
 
 
 def directly(run: Run) -> Run:
-    """For `NinjaAPI.add_decorator(…, "view")`: stands in for the `run` of each of its operations,
-    every one of which must be async."""
+    """For `NinjaAPI.add_decorator(…, "view")`: stands in for the `run` of each of its operations.
+    Raises AssertionError for one that asks for what only ninja's own way does."""
     operation: AsyncOperation = cast(Any, run).__self__
-    assert operation.is_async
+    _check(operation)
     api, returned = operation.api, _returned(operation)
 
     async def call(request: HttpRequest, **path: str) -> HttpResponseBase:
@@ -46,6 +48,19 @@ def directly(run: Run) -> Run:
             return api.on_exception(request, error)
 
     return call
+
+
+def _check(operation: AsyncOperation) -> None:
+    """Before there is any request: what would be left out without a word, a throttle above all, or
+    an identity that answers with None instead of refusing."""
+    assert operation.is_async
+    assert all(isinstance(identify, Identity) for identify in operation.auth_callbacks)
+    unheeded = (
+        *(operation.throttle_objects, operation.stream_format, operation.signature.response_arg),
+        *(operation.by_alias, operation.exclude_none),
+        *(operation.exclude_unset, operation.exclude_defaults),
+    )
+    assert not any(unheeded)
 
 
 def _asked(operation: AsyncOperation, request: HttpRequest, path: dict[str, str]) -> dict[str, Any]:
