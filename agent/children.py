@@ -95,12 +95,9 @@ async def running(
 
     However the block is left, the process and its group are dead then, and waited for.
     """
-    loop = asyncio.get_running_loop()
     reading, writing = os.pipe()
-    ended = loop.create_future()
     try:
-        pipe = os.fdopen(reading, "rb", buffering=0)
-        transport, _ = await loop.connect_read_pipe(lambda: _Output(output, ended), pipe)
+        read = _Output(reading, output)
         try:
             process = await asyncio.create_subprocess_exec(
                 *arguments,
@@ -113,27 +110,44 @@ async def running(
                 start_new_session=True,
             )
         except BaseException:
-            transport.close()
+            read.close()
             raise
     finally:
         os.close(writing)
-    child = Child(process, ended)
+    child = Child(process, read.ended)
     try:
         yield child
     finally:
         child.kill()
         await process.wait()
-        transport.close()
+        read.close()
 
 
-class _Output(asyncio.Protocol):
-    def __init__(self, output: Callable[[bytes], None], ended: asyncio.Future[None]) -> None:
+class _Output:
+    """Reads a pipe, of whose descriptor it is the owner. No transport does: uvloop's closes that of a
+    file twice, and the second time it may be what another thread has just opened: a database."""
+
+    def __init__(self, fd: int, output: Callable[[bytes], None]) -> None:
+        self._fd = fd
         self._output = output
-        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        """Nothing more is read."""
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._read)
 
-    def data_received(self, data: bytes) -> None:
-        self._output(data)
+    def close(self) -> None:
+        if not self.ended.done():
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self.ended.set_result(None)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None)
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, BLOCK_BYTES)
+        except BlockingIOError:  # the loop was mistaken
+            return
+        if data:
+            self._output(data)
+        else:
+            self.close()
