@@ -303,6 +303,7 @@ class Run:
     async def _end(
         self, terminal: Terminal, before: Sequence[StoredEvent], seen: int | None = None
     ) -> None:
+        head = self._journal.head  # what is stored from here on is noticed, though folded in
         paths = artifact_paths(self._transcript)
         workspace = self.kit.workspace
         made = await asyncio.to_thread(made_files, paths, workspace) if paths else []
@@ -310,7 +311,7 @@ class Run:
             RunEnd(
                 task=self.begun.task,
                 run=self.begun.run,
-                head=self._journal.head,
+                head=head,
                 terminal=terminal,
                 before=before,
                 spent=self._transcript.spent,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.events import LiveEvent, ToolProgress
+from agent.events import AssistantDelta, LiveEvent, ToolProgress
 from agent.policy import Policy, Rule
 from agent.providers.scripted import ScriptedCall, Turn
 from agent.toolbox import RunTool, Tool, Toolbox, ToolContext, ToolResult
-from tasks import starting
+from tasks import service, starting
 from tasks.models import Task
 from tasks.runs import Ending, Run
 from tests.support.runs import House, ScriptedModels
@@ -25,10 +28,16 @@ WORKED = ToolResult(ok=True, content="Worked.")
 WORK = ScriptedCall(name="work", arguments={})
 
 
-async def begin(house: House, capability: str, work: RunTool, *calls: ScriptedCall) -> Run:
+async def begin(
+    house: House,
+    capability: str,
+    work: RunTool,
+    *calls: ScriptedCall,
+    then: Sequence[Turn] = (DONE,),
+) -> Run:
     """A run, not driven yet, in which the model calls a tool that nobody is asked about."""
     created = await house.ask()
-    models = ScriptedModels([Turn(calls=calls), DONE])
+    models = ScriptedModels([Turn(calls=calls), *then])
     begun = await starting.begin(created.task_id, "test:1", models)
     assert begun is not None
     tool = Tool(
@@ -120,3 +129,36 @@ async def test_a_tool_that_is_cancelled_from_within_ends_its_task(house: House) 
     run = await begin(house, "test:write", work, WORK)
     assert await run.drive() is Ending.ENDED
     assert (await house.types(run.task_id))[-1] == "task_failed"
+
+
+async def test_a_message_while_its_files_are_looked_at_gets_another_step(house: House) -> None:
+    """Though it was folded in, and none of the files is there any more."""
+    go, threads = threading.Event(), ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(threads)
+
+    async def work(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        threads.submit(go.wait)  # whoever looks at files waits
+        return replace(WORKED, details={"artifact": "gone.txt"})
+
+    known, answers = [0], asyncio.Event()
+
+    def observe(newest: int, event: LiveEvent | None) -> None:
+        known.append(newest)
+        if isinstance(event, AssistantDelta):
+            answers.set()
+
+    slow = Turn(text="x" * 200, piece=10, delay=0.01)
+    run = await begin(house, "test:read", work, WORK, then=[slow, Turn(text="That too.")])
+    driving = asyncio.create_task(replace(run, observe=observe).drive())
+    try:
+        await answers.wait()
+        await service.add_message(run.task_id, house.alice.pk, "That too", "steer")
+        await house.until(
+            run.task_id, lambda task: task.steps == 2 and known[-1] == task.last_sequence
+        )
+    finally:
+        go.set()
+    assert await driving is Ending.ENDED
+    task = await Task.objects.aget(pk=run.task_id)
+    assert task.final_answer == "That too."
+    await house.check(task.pk)
