@@ -31,7 +31,7 @@ _own = _Own()
 
 
 def database() -> BaseDatabaseWrapper:
-    """This thread's connection, which Django makes once, and looks for with four calls of functions."""
+    """This thread's connection. Django makes it once, and looks for it with four calls each time."""
     if _own.db is None:
         _own.db = connections[DEFAULT_DB_ALIAS]
     return _own.db

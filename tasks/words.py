@@ -2,8 +2,8 @@
 
 One catalogue per language, `locale/<language>.json`: English text -> translated text, for templates
 and scripts alike; `locale/admin_<language>.json` has what only the admin and mails say, so that no
-page has to carry it. They are read where they lie: nothing has to be compiled before the server starts or a test
-runs. What a catalogue lacks is shown in English. Django's own texts come from Django.
+page has to carry it. They are read where they lie: nothing has to be compiled before the server
+starts or a test runs. What a catalogue lacks is shown in English. Django's own texts come from Django.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
 2. A block opens when its first text is seen, and ends with its stored event; what nobody watched
    comes whole. An attempt that broke off never happened: what was seen of it is closed and named.
 3. The end is folded from the log: the same run, asked for again, has the same end.
-
 4. One message or call is open at a time (`streaming.agui.wire`).
 
 A block's id is the `messageId` of its text and the `toolCallId` of its call.

@@ -1,7 +1,8 @@
 """The JSON API: short operations that parse, authorise, call the service and answer.
 
-Every operation is behind `Identity`, but webhooks, whose senders prove a secret; every refusal has one shape (`errors`); `/api/openapi.json`
-and `/api/docs` come from the same types that check the requests (`schemas`).
+Every operation is behind `Identity`, but webhooks, whose senders prove a secret; every refusal has one
+shape (`errors`); `/api/openapi.json` and `/api/docs` come from the same types that check the requests
+(`schemas`).
 """
 
 from __future__ import annotations
