@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar, copy_context
@@ -20,6 +21,11 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from asgiref.sync import sync_to_async
 
 from agent.landing import land
+
+NEAR = 4
+"""Jobs of a lane that is awake, behind which another one is done sooner than in one that sleeps."""
+MOMENT = 0.002
+"""Seconds. A question to the database that is not answered by then may be a long one."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,6 +62,10 @@ class Lane(Executor):
         self.jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.busy = False
+        self.began = 0.0
+        """The job that is done now, or was last: a time of `time.monotonic()`."""
+        self._lent, self._returned = 0, 0
+        """Calls that may take as long as they like: begun and ended ones."""
         self._over = False
         self._lock = threading.Lock()
 
@@ -68,8 +78,15 @@ class Lane(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
-        self._put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
+        self._lent += 1
+        self._put(partial(self._fulfil, future, partial(fn, *args, **kwargs)))
         return future
+
+    def is_quick(self, now: float) -> bool:
+        """It asks the database only, and not for long so far."""
+        if self._lent != self._returned:
+            return False
+        return not self.busy or now - self.began < MOMENT
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """What waits is done all the same; a job that hangs keeps nobody from leaving."""
@@ -88,27 +105,36 @@ class Lane(Executor):
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
 
+    def _fulfil(self, future: Future[Any], work: Callable[[], Any]) -> None:
+        try:
+            if future.set_running_or_notify_cancel():
+                _tell(future, work)
+        finally:
+            self._returned += 1
+
     def _work(self) -> None:
         while (job := self.jobs.get()) is not None:
-            self.busy = True
+            self.began, self.busy = time.monotonic(), True
             job()
             del job  # or an idle thread would keep what it was about
             self.busy = False
 
 
-def freest(lanes: Sequence[Lane]) -> Lane:
-    """Where the fewest jobs wait, and of those where the fewest requests are."""
+def nearest(lanes: Sequence[Lane], now: float) -> Lane:
+    """Where a job is done soonest: one that is awake; else where the fewest wait, and of those where
+    the fewest requests are."""
     found, least = lanes[0], (sys.maxsize, 0)
     for lane in lanes:
-        load = lane.jobs.qsize() + lane.busy, lane.requests
+        waiting = lane.jobs.qsize() + lane.busy
+        if 0 < waiting < NEAR and lane.is_quick(now):
+            return lane
+        load = waiting, lane.requests
         if load < least:
             found, least = lane, load
     return found
 
 
-def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
+def _tell(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
         result = work()
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the asker's

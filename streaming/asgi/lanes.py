@@ -5,13 +5,16 @@ streams are 300 threads, and as many database connections once their views asked
 Here each request borrows one of a few single-thread executors, its lane. The threads live as long
 as the server, so database connections are reused (`CONN_MAX_AGE` may be None).
 
-A sync view that blocks holds up its lane only: new requests go where the fewest jobs wait.
+A sync view that blocks holds up its lane only: new requests go where the fewest jobs wait. What
+only asks the database goes where somebody is awake, since to wake a thread often costs more than
+the question.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import closing, suppress
 from functools import partial
@@ -30,7 +33,7 @@ from django.utils.log import log_response
 from streaming.asgi.headers import head_of
 from streaming.asgi.streams import EventStream, Request, is_stream
 from streaming.asgi.wire import Message, Receive, Scope, Send
-from tasks.lane import Lane, freest, lent_lane
+from tasks.lane import Lane, lent_lane, nearest
 
 LANES = 8
 OPENING = 16
@@ -43,29 +46,36 @@ T = TypeVar("T")
 
 
 class _Borrowed(Executor):
-    """A lane in the hands of one request. Django's signals before and after a request look after
-    the connections of its thread, which costs two hops; here the first job does it on its way."""
+    """A lane in the hands of one request, from its first job on. Django's signals before and after
+    a request look after the connections of its thread, which costs two hops; here the first job
+    does it on its way."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self._used = False
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lanes = lanes
+        self._lane: Lane | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        if self._used:
+        if self._lane is not None:
             return self._lane.submit(fn, *args, **kwargs)
-        self._used = True
-        return self._lane.submit(_tidily, fn, *args, **kwargs)
+        return self._borrow().submit(_tidily, fn, *args, **kwargs)
 
     def ask(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        if self._used:
+        if self._lane is not None:
             return self._lane.ask(work)
-        self._used = True
-        return self._lane.ask(partial(_tidily, work))
+        return self._borrow().ask(partial(_tidily, work))
+
+    def _borrow(self) -> Lane:
+        self._lane = nearest(self._lanes, time.monotonic())
+        self._lane.requests += 1
+        return self._lane
 
     def give_back(self) -> None:
         """Connections that may live for ever wait for the next request; nobody waits for others."""
+        if self._lane is None:
+            return
+        self._lane.requests -= 1
         lasting = connections.settings[DEFAULT_DB_ALIAS]["CONN_MAX_AGE"] is None
-        if self._used and not lasting:
+        if not lasting:
             with suppress(RuntimeError):  # shut down before the request's end: that closed them
                 self._lane.submit(close_old_connections)
 
@@ -78,7 +88,7 @@ def _tidily(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 class LaneHandler(ASGIHandler):
-    """Lends each request the freest lane. Settings and apps must be ready before one is made.
+    """Lends each request that needs one a lane. Settings and apps must be ready before one is made.
 
     Between a request and its view, and behind its answer, nothing leaves the event loop.
     """
@@ -89,9 +99,7 @@ class LaneHandler(ASGIHandler):
         self._opening = asyncio.Semaphore(OPENING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lane = freest(self._lanes)
-        borrowed = _Borrowed(lane)
-        lane.requests += 1
+        borrowed = _Borrowed(self._lanes)
         request = Request(receive, send)
         lent = lent_lane.set(borrowed)
         try:
@@ -110,7 +118,6 @@ class LaneHandler(ASGIHandler):
                 await request.finish()
         finally:
             lent_lane.reset(lent)
-            lane.requests -= 1
             borrowed.give_back()
             await request.forget()
 

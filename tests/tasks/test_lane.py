@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tasks.errors import NotFound
-from tasks.lane import Lane, freest, in_lane, lent_lane
+from tasks.lane import MOMENT, NEAR, Lane, in_lane, lent_lane, nearest
 from tests.support.counting import circles
 
 said: ContextVar[str] = ContextVar("said", default="nothing")
@@ -102,21 +102,75 @@ async def test_behind_the_end_nothing_is_taken_and_what_waits_is_done() -> None:
     lane.shutdown()
 
 
-async def test_the_freest_is_where_the_fewest_jobs_wait() -> None:
-    busy, idle, other = Lane("busy"), Lane("idle"), Lane("other")
-    begun, held = threading.Event(), threading.Event()
+class Held:
+    """A job that lasts until it is let go."""
 
-    def hold() -> None:
-        begun.set()
-        held.wait(10)
+    def __init__(self) -> None:
+        self.begun, self._held = threading.Event(), threading.Event()
 
-    first = busy.ask(hold)
-    assert begun.wait(10)
-    idle.requests = 1
-    assert freest([busy, idle, other]) is other
-    other.requests = 2
-    assert freest([busy, idle, other]) is idle
-    held.set()
-    await first
-    for lane in (busy, idle, other):
+    def __call__(self) -> None:
+        self.begun.set()
+        self._held.wait(10)
+
+    def let_go(self) -> None:
+        self._held.set()
+
+
+@pytest.fixture
+def lanes() -> Iterator[list[Lane]]:
+    three = [Lane(f"lane-{number}") for number in range(3)]
+    yield three
+    for lane in three:
         lane.shutdown()
+
+
+async def test_behind_what_may_be_long_nobody_waits_while_another_lane_sleeps(
+    lanes: list[Lane],
+) -> None:
+    busy, idle, other = lanes
+    long = Held()
+    first = busy.submit(long)
+    assert long.begun.wait(10)
+    idle.requests = 1
+    assert nearest(lanes, busy.began) is other
+    other.requests = 2
+    assert nearest(lanes, busy.began) is idle
+    long.let_go()
+    await asyncio.wrap_future(first)
+
+
+async def test_questions_that_come_together_wake_one_lane_and_few_wait_there(
+    lanes: list[Lane],
+) -> None:
+    asleep, awake, _ = lanes
+    question = Held()
+    waiting = [awake.ask(question)]
+    assert question.begun.wait(10)
+    at_once = awake.began + MOMENT / 2
+    for _ in range(NEAR - 1):
+        assert nearest(lanes, at_once) is awake
+        waiting.append(awake.ask(lambda: None))
+    assert nearest(lanes, at_once) is asleep
+    question.let_go()
+    await asyncio.gather(*waiting)
+
+
+async def test_a_question_that_takes_long_holds_up_no_other(lanes: list[Lane]) -> None:
+    asleep, awake, _ = lanes
+    question = Held()
+    waiting = awake.ask(question)
+    assert question.begun.wait(10)
+    assert nearest(lanes, awake.began + 2 * MOMENT) is asleep
+    question.let_go()
+    await waiting
+
+
+async def test_a_lane_is_near_again_behind_a_long_call(lanes: list[Lane]) -> None:
+    lane = lanes[1]
+    await asyncio.wrap_future(lane.submit(int))
+    question = Held()
+    waiting = lane.ask(question)
+    assert question.begun.wait(10)
+    assert nearest(lanes, lane.began) is lane
+    question.let_go()
+    await waiting
