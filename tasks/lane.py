@@ -22,7 +22,7 @@ from asgiref.sync import sync_to_async
 
 from agent.landing import land
 
-NEAR = 4
+NEAR = 8
 """Jobs of a lane that is awake, behind which another one is done sooner than in one that sleeps."""
 MOMENT = 0.002
 """Seconds. A question to the database that is not answered by then may be a long one."""
