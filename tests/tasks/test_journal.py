@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,13 @@ from asgiref.sync import sync_to_async
 from agent.events import (
     AgentCompleted,
     AssistantMessageAdded,
+    ErrorInfo,
     ModelCallFinished,
     ModelCallStarted,
     StoredEvent,
     TaskCompleted,
     TaskCreated,
+    TaskFailed,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
@@ -27,7 +30,7 @@ from agent.events import (
 from agent.messages import Usage
 from tasks import events, sessions
 from tasks.chain import verify_task
-from tasks.endings import Behind, RunEnd
+from tasks.endings import Behind, MadeFile, RunEnd
 from tasks.events import FenceLost, Head, Row
 from tasks.journal import Journal
 from tasks.models import ModelUsage, Task
@@ -364,3 +367,34 @@ async def test_what_others_did_to_one_task_keeps_no_other_run_from_ending() -> N
     assert await has_ended(joined._task)
     assert (await types(steered._task))[1:] == ["model_call_started", "user_message"]
     assert (await types(lost._task))[1:] == ["model_call_started"]
+
+
+async def test_a_run_that_fails_beside_an_answer_fails() -> None:
+    answer, failed = await answered(2)
+    error = TaskFailed(error=ErrorInfo(code="c", message="m", hint="h"))
+    failure = replace(_ending(failed), terminal=error, before=[])
+    assert await in_one_batch(answer.end(_ending(answer)), failed.end(failure)) == [None] * 2
+    assert await has_ended(answer._task)
+    assert (await Task.objects.aget(pk=failed._task.pk)).status == "failed"
+    assert (await types(failed._task))[-2:] == ["model_call_finished", "task_failed"]
+
+
+async def test_files_of_an_answer_beside_others_are_recorded() -> None:
+    answer, maker = await answered(2)
+    made = [MadeFile(path="a.txt", size=1, sha256="0" * 64)]
+    whole = replace(_ending(maker), made=made)
+    assert await in_one_batch(answer.end(_ending(answer)), maker.end(whole)) == [None] * 2
+    assert await has_ended(answer._task)
+    assert await has_ended(maker._task)
+    assert "artifact_recorded" in await types(maker._task)
+
+
+async def test_an_end_alone_need_not_know_what_else_its_session_has_stored() -> None:
+    (journal,) = await answered(1)
+    other = await sync_to_async(make_task)(session=journal._task.session)
+    born = TaskCreated(goal=other.goal, session_id=str(other.session_id), trigger="api")
+    await writer.run(partial(events.append, other.pk, [born]))
+    async with written() as statements:
+        await end_in_one_batch([journal])
+    assert [text.split()[0] for text in statements] == ["UPDATE", "UPDATE", "INSERT", "INSERT"]
+    assert await has_ended(journal._task)
