@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks a signed export of Pilothouse. Needs this file, the export and Python, nothing else.
 
-    python verify_export.py EXPORT.zip [--public-key HEX] [--audit-key HEX]
+    python verify_export.py EXPORT.zip [--public-key HEX] [--audit-key HEX|FILE]
 
 1. The Ed25519 signature over the manifest. Without --public-key the key in the export itself is
    used: then compare its fingerprint with the one that the server's administrator tells you.
@@ -55,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--public-key", metavar="HEX", help="of the server, from a source you trust"
     )
-    parser.add_argument("--audit-key", metavar="HEX", help="64 hexadecimal digits, or their file")
+    parser.add_argument(
+        "--audit-key", metavar="HEX|FILE", help="64 hexadecimal digits, or their file"
+    )
     given = parser.parse_args(arguments)
     try:
         public_key = _key(given.public_key, "--public-key")

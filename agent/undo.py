@@ -39,7 +39,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     sha256: str
     size: int
-    mode: int
+    mode: int | None
+    """Permissions; None: not known, as of a file that is only about to be made."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +74,8 @@ def keep_write(shelf: Shelf, target: Target, old: bytes | None, new: bytes) -> d
     if target.digest != ABSENT:
         before = State(sha256=target.digest, size=target.size, mode=target.mode)
         lost = "" if old is not None and shelf.put(old) else _not_kept(target.size)
-    after = State(sha256=hashlib.sha256(new).hexdigest(), size=len(new), mode=target.mode)
+    mode = before.mode if before else None
+    after = State(sha256=hashlib.sha256(new).hexdigest(), size=len(new), mode=mode)
     piece = Piece(path=target.path, before=before, after=after, lost=lost)
     return _told(shelf, Record(files=(piece,), directories=target.missing), mark)
 
@@ -263,7 +265,7 @@ def _standing(piece: Piece, now: tuple[str, int]) -> Standing:
     if before == after and piece.before is not None and piece.after is not None:
         if digest != before:
             return "changed"
-        known: dict[int, Standing] = {piece.after.mode: "ready", piece.before.mode: "done"}
+        known: dict[int | None, Standing] = {piece.after.mode: "ready", piece.before.mode: "done"}
         return known.get(mode, "changed")
     if digest == before:
         return "done"

@@ -1,12 +1,14 @@
 """`python -m config.serve`: Daphne where PILOTHOUSE_HOST and PORT say.
 
 `--prepare`, as `make run` calls it: first the database is migrated, the demo is made where there is
-no user yet, and a sign-in link is printed. Beside a running server it changes nothing and says so.
+no user yet, and a sign-in link is printed. Beside a running server, or where something else listens
+at its address, it changes nothing and says so.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from typing import NoReturn
 
@@ -40,6 +42,7 @@ def serve(host: str, port: int, application: str = "config.asgi:application") ->
 def _prepare(environment: Environment) -> None:
     django.setup(set_prefix=False)
     _refuse_beside_a_server(environment)
+    _refuse_a_taken_address(environment.host, environment.port)
     call_command("migrate", verbosity=0)
     try:
         call_command("seed_demo", link="")
@@ -61,6 +64,22 @@ def _refuse_beside_a_server(environment: Environment) -> None:
         _refuse(str(error), 1)
     else:
         lock.release()
+
+
+def _refuse_a_taken_address(host: str, port: int) -> None:
+    """No link is printed that leads to another program. Who takes it from now on until Daphne
+    listens is named by Daphne."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Daphne's has it
+            probe.bind((host, port))
+    except OSError as error:
+        _refuse(
+            f"cannot listen on {host}:{port}: {error.strerror}. Choose another port with"
+            " PILOTHOUSE_PORT, here or in .env.",
+            1,
+        )
 
 
 def _refuse(reason: str, status: int) -> NoReturn:

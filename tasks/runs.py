@@ -78,7 +78,7 @@ _BROKEN = ErrorInfo(
 class Ending(Enum):
     """How a run came to its end."""
 
-    ENDED = "ended"  # the task is terminal
+    ENDED = "task over"  # the task is terminal
     WAITING = "waiting"  # a person decides
     CANCELLED = "cancelled"  # the task is terminal: a person stopped it
     RELEASED = "released"  # shutdown: whoever comes next continues

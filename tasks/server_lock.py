@@ -116,7 +116,9 @@ class FileLock:
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ServerLockedError(f"Cannot open the lock file {self.path}: {error}.") from error
+            raise ServerLockedError(
+                f"Cannot open the lock file {self.path}: {error.strerror}."
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -142,7 +144,7 @@ class FileLock:
 
     def _refusal(self, error: OSError) -> str:
         if not isinstance(error, BlockingIOError):
-            return f"Cannot lock {self.path}: {error}. SQLite needs a local file system."
+            return f"Cannot lock {self.path}: {error.strerror}. SQLite needs a local file system."
         lines = self.path.read_text(encoding="utf-8").split("\n")
         host, _, pid = lines[0].rpartition(":")
         where = f" at {lines[1]}" if len(lines) > 1 and lines[1] else ""

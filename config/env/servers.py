@@ -35,7 +35,8 @@ def _file(env: Reader, name: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise ImproperlyConfigured(
             f"{name}: write a JSON object of servers, or the path of a file with one; {path} cannot"
-            f" be read ({error})."
+            f" be read: {why}."
         ) from error

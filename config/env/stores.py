@@ -31,7 +31,9 @@ def directory(path: Path, name: str) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ImproperlyConfigured(f"{name}: cannot make the folder {path} ({error}).") from error
+        raise ImproperlyConfigured(
+            f"{name}: cannot make the folder {path}: {error.strerror}."
+        ) from error
     return path.resolve()
 
 

@@ -295,7 +295,8 @@ def _argument(key: str, value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if key == "path":
         return text
-    return f"{key}={text}" if len(text) <= 60 and "\n" not in text else f"{key}=({len(text):,})"
+    short = len(text) <= 60 and "\n" not in text
+    return f"{key}={text}" if short else f"{key}=({len(text):,} characters)"
 
 
 _COUNTED = ("entries", "matches", "files", "lines", "bytes")

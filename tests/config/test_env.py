@@ -115,7 +115,8 @@ def test_values_arrive_with_their_types(tmp_path):
         ("REDIS_URL", "host:6379", "write redis://host:6379/0"),
         ("PILOTHOUSE_ENABLE_SHELL", "maybe", "write 1 or 0"),
         ("PILOTHOUSE_SHELL_MEMORY_MB", "1", "at least 64"),
-        ("PILOTHOUSE_VAR_DIR", "/dev/null/var", "cannot make the folder"),
+        ("PILOTHOUSE_VAR_DIR", "/dev/null/var", "folder /dev/null/var: Not a directory."),
+        ("PILOTHOUSE_MCP_SERVERS", "/no.json", "/no.json cannot be read: No such file or"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_that_names_it(tmp_path, name, value, says):

@@ -212,3 +212,18 @@ def wait_for_end(state: Path, server: Daphne) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(server.log)
+
+
+@pytest.mark.parametrize(
+    "words", [["verify_log"], ["create_token", "admin"], ["check_model", "small"]], ids=" ".join
+)
+def test_without_a_database_a_command_says_what_to_do(tmp_path: Path, words: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=ROOT,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "Refused: The database is not set up yet: run `make setup` first.\n"

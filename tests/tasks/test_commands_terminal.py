@@ -134,7 +134,7 @@ def test_no_event_carries_an_escape_to_the_terminal() -> None:
 
 
 def test_long_and_many_lined_arguments_are_shown_as_their_size() -> None:
-    assert describe("w", {"content": "a\nb", "path": "x"}, 80) == "w x content=(3)"
+    assert describe("w", {"content": "a\nb", "path": "x"}, 80) == "w x content=(3 characters)"
     assert len(describe("w", {"path": "x" * 500}, 80)) == 80
 
 

@@ -33,3 +33,9 @@ def test_the_old_database_must_be_at_rest(old: Path) -> None:
         call_command("copy_from", f"sqlite:///{old}")
     server.release()
     assert Path(f"{old}.server.lock").read_text() == "harbour:4711\n\n", "the next server reads it"
+
+
+@pytest.mark.parametrize("url", ["foo", "postgress://u:p@host/db"])
+def test_what_is_no_database_url_is_one_sentence(url: str) -> None:
+    with pytest.raises(CommandError, match="is not a database URL; write"):
+        call_command("copy_from", url)

@@ -121,7 +121,7 @@ def test_past_calls_are_judged_under_a_changed_set(house: House, tmp_path: Path)
         (("--workspace", "nowhere", "--tool", "x"), "no workspace called nowhere"),
         (("--tool", "x", "--arguments", "{"), "not JSON"),
         (("--tool", "x", "--arguments", "[]"), "must be a JSON object"),
-        (("--replay", "--rules", "/nowhere.json"), "nowhere.json"),
+        (("--replay", "--rules", "/nowhere.json"), "^/nowhere.json cannot be read: No such file"),
         (("--tool", "x", "--session", "6f4f3bd2-4d5e-4b3e-9f7e-000000000000"), "no session"),
     ],
 )

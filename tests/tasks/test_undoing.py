@@ -114,6 +114,8 @@ async def test_it_is_shown_first_then_undone_and_audited(desk: Desk) -> None:
     assert (desk.folder / "a.txt").read_text() == "AAA"
     assert (desk.folder / "a.txt").stat().st_mode & 0o777 == 0o640
     assert (desk.folder / "new.txt").exists()  # another call's
+    [made] = (await desk.see(alice, 1)).json()["files"]
+    assert (made["before"], made["after"]["mode"]) == (None, None)
     told = {"event": desk.written[0], "files": 1, "lost": 0}
     assert await sync_to_async(audited)() == [
         ("call.undo_begun", "alice", told),

@@ -20,14 +20,15 @@ class UndoIn(Strict):
 class FileState(BaseModel):
     sha256: str
     size: int
-    mode: str
-    """Permissions in octal digits."""
+    mode: str | None
+    """Permissions in octal digits; null: not known, as of a file that the call made itself."""
 
     @classmethod
     def of(cls, state: undo.State | None) -> FileState | None:
         if state is None:
             return None
-        return cls(sha256=state.sha256, size=state.size, mode=f"{state.mode:03o}")
+        mode = None if state.mode is None else f"{state.mode:03o}"
+        return cls(sha256=state.sha256, size=state.size, mode=mode)
 
 
 class UndoFile(BaseModel):

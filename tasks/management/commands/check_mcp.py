@@ -20,6 +20,7 @@ from agent.text import visible
 from tasks import servers, toolboxes
 from tasks.audit import NOBODY
 from tasks.conf import conf
+from tasks.management.people import in_words
 from tasks.management.unchecked import UncheckedCommand
 from tasks.models import McpTool
 
@@ -51,7 +52,8 @@ class Command(UncheckedCommand):
         if not declared:
             self.stdout.write("PILOTHOUSE_MCP_SERVERS declares none.")
         wanted = [declared[name]] if name else list(declared.values())
-        good = [self._check(each, options["accept"]) for each in wanted]
+        with in_words():
+            good = [self._check(each, options["accept"]) for each in wanted]
         sys.exit(0 if all(good) else 1)
 
     def _check(self, server: Server, accept: bool) -> bool:

@@ -15,6 +15,7 @@ from django.core.management.base import CommandParser
 from agent.providers.check import Report
 from tasks import profiles, wiring
 from tasks.errors import Invalid
+from tasks.management.people import in_words
 from tasks.management.unchecked import UncheckedCommand
 from tasks.models import ModelProfile
 from tasks.writer import writer
@@ -38,6 +39,10 @@ class Command(UncheckedCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        with in_words():
+            self._try(options)
+
+    def _try(self, options: dict[str, Any]) -> None:
         try:
             profile = _profile(options["profile"])
         except Invalid:

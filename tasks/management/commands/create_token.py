@@ -13,6 +13,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from tasks import access
 from tasks.errors import Invalid
+from tasks.management.people import in_words
 from tasks.management.unchecked import UncheckedCommand
 
 
@@ -32,6 +33,10 @@ class Command(UncheckedCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        with in_words():
+            self._make(options)
+
+    def _make(self, options: dict[str, Any]) -> None:
         users = get_user_model()
         try:
             user = users._default_manager.get_by_natural_key(options["user"])

@@ -96,7 +96,9 @@ def _rule_set(file: Path | None, *, only: bool) -> RuleSet:
         return RuleSet()
     try:
         return RuleSet(extra=explaining.rules_from(file.read_bytes()), stored=not only)
-    except (OSError, ValueError) as problem:
+    except OSError as error:
+        raise Refused(f"{file} cannot be read: {error.strerror}.") from None
+    except ValueError as problem:
         raise Refused(f"{file}: {problem}") from None
 
 

@@ -24,6 +24,7 @@ from django.db.models.functions import Coalesce
 
 from tasks import audit, evidence, pruning
 from tasks.chain import Chain, verify_task
+from tasks.management.people import in_words
 from tasks.management.unchecked import UncheckedCommand
 from tasks.models import Session, Task, TaskEvent, Tombstone
 
@@ -41,10 +42,11 @@ class Command(UncheckedCommand):
         )
 
     def handle(self, *_args: Any, task: uuid.UUID | None = None, **_options: Any) -> None:
-        if task is None:
-            self._everything()
-        else:
-            self._single(task)
+        with in_words():
+            if task is None:
+                self._everything()
+            else:
+                self._single(task)
 
     def _single(self, task_id: uuid.UUID) -> None:
         if not Task.objects.filter(pk=task_id).exists():
