@@ -275,11 +275,14 @@ class Connections:
     async def post(self, place: Place, request: bytes, connect_seconds: float) -> Reply:
         """Send the bytes of a request. Raises OSError, of which ConnectTimeout and NoConnection
         say that nothing was sent."""
-        connection = self._waiting(place) or await self._connect(place, connect_seconds)
+        waited = self._waiting(place)
+        connection = waited or await self._connect(place, connect_seconds)
         try:
             return Reply(self, connection, await connection.ask(request))
-        except BaseException:
+        except BaseException as trouble:
             connection.close()  # cancelled, too: an answer would come that nobody takes
+            if waited is not None and isinstance(trouble, OSError):
+                self._close_waiting(place)
             raise
 
     def release(self, connection: Connection) -> None:
@@ -312,6 +315,12 @@ class Connections:
             if connection.usable:
                 return connection
         return None
+
+    def _close_waiting(self, place: Place) -> None:
+        """One that had waited was closed when it was used: those that wait for longer would be, too,
+        and whoever tries again would lose a try to each."""
+        for connection in self._idle.pop(place, ()):
+            connection.close()
 
     async def _connect(self, place: Place, seconds: float) -> Connection:
         loop = asyncio.get_running_loop()

@@ -102,6 +102,16 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(pool):
             await connection.lost
 
 
+async def test_the_next_try_after_one_that_was_closed_as_it_was_used_takes_a_new_one(pool):
+    async with Server(says(HI), says(HI), says(HI), says_last(b""), says(HI)) as server:
+        replies = [await asked(pool, server) for _ in range(3)]
+        assert [await whole(reply) for reply in replies] == [b"Hi"] * 3
+        with pytest.raises(ConnectionError):
+            await asked(pool, server)
+        assert await whole(await asked(pool, server)) == b"Hi"
+        assert server.opened == 4
+
+
 async def test_what_nobody_asked_for_closes_a_connection(pool):
     async with Server(says(HI + HI)) as server:
         for opened in (1, 2):
