@@ -9,17 +9,20 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import pytest
 from asgiref.sync import sync_to_async
 from pytest_django import Settings
 
+from agent.events import LiveEvent
 from agent.providers.scripted import Turn, TurnFor
-from tasks import service, sessions, wiring
+from tasks import service, sessions, starting, wiring
 from tasks.conf import conf
 from tasks.consumers import RunWorker
 from tasks.errors import Conflict, TooMany
 from tasks.models import Session, Task, TaskEvent
 from tasks.runner import Runner
+from tasks.runs import Ending, Run
 from tasks.writer import writer
 from tests.support.counting import written
 from tests.support.runs import House, ScriptedModels
@@ -269,3 +272,29 @@ async def test_an_error_of_ours_fails_the_run_and_not_the_request(house: House) 
         task = await house.until(created.task_id, "failed")
     assert task.error is not None
     assert task.error["code"] == "internal_error"
+
+
+async def test_what_is_stored_with_the_beginning_is_shown_and_not_told_twice(house: House) -> None:
+    created = await house.ask()
+    begun = await starting.begin(created.task_id, "test:1", ScriptedModels([DONE]))
+    assert begun is not None
+    shown: list[tuple[int, LiveEvent | None]] = []
+
+    def observe(newest: int, event: LiveEvent | None) -> None:
+        shown.append((newest, event))
+
+    assert await Run(begun=begun, kit=begun.kit, observe=observe).drive() is Ending.ENDED
+    assert shown[0] == (begun.stored.last_sequence, None)
+    assert (await house.types(created.task_id)).count("model_call_started") == 1
+
+
+async def test_what_the_engine_tells_instead_is_stored_behind_it(house: House) -> None:
+    created = await house.ask()
+    begun = await starting.begin(created.task_id, "test:1", ScriptedModels([DONE]))
+    assert begun is not None
+    assert begun.asked is not None
+    other = msgspec.structs.replace(begun.asked, model="another")
+    run = Run(begun=replace(begun, asked=other), kit=begun.kit)
+    assert await run.drive() is Ending.ENDED
+    assert (await house.types(created.task_id)).count("model_call_started") == 2
+    await house.check(created.task_id)
