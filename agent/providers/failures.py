@@ -32,7 +32,8 @@ _OVERFLOW = re.compile(
     r"|reduce the length|(prompt|message size).{0,40}exceeds? (the )?(max|limit)"
     r"|(token|prompt|input).{0,60}exceed\w* .{0,30}(limit|maximum|max |allowed)"
     r"|exceed\w* .{0,30}(token limit|maximum .{0,30}(tokens|input))|more than max tokens"
-    r"|too many total text bytes|exceed\w* (the )?context|range of input length|must have less than \d+ tokens|max_new_tokens.{0,12}must be <="
+    r"|too many total text bytes|exceed\w* (the )?context|range of input length"
+    r"|must have less than \d+ tokens|max_new_tokens.{0,12}must be <="
     r"|上下文.{0,12}(长度|超|限)|(输入|提示).{0,12}(过长|超过|超出)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -129,7 +130,7 @@ def failure_of(
     if retry_after is None:
         waits = [wait for wait in (wait_named(body), wait_in(said)) if wait is not None]
         retry_after = max(waits, default=None)
-    return failure(tidy(said), kind, status=status, retry_after=retry_after)
+    return failure(tidy(said), tidy(kind), status=status, retry_after=retry_after)
 
 
 def is_error(body: Any) -> bool:

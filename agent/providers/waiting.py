@@ -15,11 +15,20 @@ from typing import Any
 
 LONGEST = 3600.0
 """Of waits that only words or fields name."""
+MAX_WORDS = 16 * 1024
+"""Characters of a message that are looked at; the longest that name a wait have a thousand or two."""
+_A_DATE = 1e8
+"""A bare number of a field that is larger is no wait of three years."""
 _NEVER = 1e12
 _UNITS = {"ms": 0.001, "mil": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PIECE = r"\d+(?:\.\d+)?\s?(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?)(?![a-z])"
 _TIME = rf"(?:{_PIECE}\s?)+"
-_ASKED = re.compile(rf"(?:try again|retry|wait|reset\w*)\D{{0,20}}?({_TIME})", re.IGNORECASE)
+_ASKED = re.compile(
+    r"(?:try again|retry|(?<![a-z])wait(?!ed|ing)"  # not how long somebody waited
+    r"|(?<!connection )(?<!connection was )reset\w{0,20})"
+    rf"\D{{0,20}}?({_TIME})",
+    re.IGNORECASE,
+)
 _FIELDS = {
     "retry_after": 1.0,
     "retryAfter": 1.0,
@@ -49,7 +58,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def wait_in(said: str) -> float | None:
     """Seconds that a message names."""
-    found = _ASKED.search(said)
+    found = _ASKED.search(said[:MAX_WORDS])
     return None if found is None else min(_with_units(found[1]), LONGEST)
 
 
@@ -58,8 +67,8 @@ def wait_named(body: Any, depth: int = 4) -> float | None:
     if isinstance(body, dict):
         for name, unit in _FIELDS.items():
             found = _seconds(body.get(name), unit)
-            if found is not None and found <= LONGEST:  # else it is rather a date
-                return found
+            if found is not None and found < _A_DATE:
+                return min(found, LONGEST)
     inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
     waits = (wait_named(each, depth - 1) for each in inner if depth)
     return next((wait for wait in waits if wait is not None), None)

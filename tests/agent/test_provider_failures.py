@@ -219,6 +219,15 @@ def test_refusals_are_told_apart(status: int, words: str, code: str) -> None:
         ("retry after 99 min", 3600),
         ("Please try again in 2m59.56s.", 179.56),
         ("Quota exceeded, reset after 0h7m23s", 443),
+        ("Retry-After: 12 s", 12),
+        ("tokens reset: 3s", 3),
+        ("wait" * 5000 + " 5 s", None),
+        # times that are no wait
+        ("Request timed out after waiting 600 seconds", None),
+        ("It waited 60 seconds for a worker", None),
+        ("still awaiting 60 s", None),
+        ("upstream: connection reset after 30 s", None),
+        ("The connection was reset by peer (30s)", None),
         ("try again later, 5 of you", None),
         ("slow down", None),
     ],
@@ -238,11 +247,19 @@ def test_a_wait_that_only_the_words_name_is_kept(words: str, seconds: float | No
         ({"message": "slow down", "retry_after": 7}, 7),
         ({"message": "slow down", "retry_after_ms": 1500}, 1.5),
         ({"message": "slow down", "retry_after": 1790000000}, None),
+        ({"message": "slow down", "retry_after": 7200}, 3600),
+        ({"message": "slow down", "retryDelay": "7200s"}, 3600),
         ({"message": "slow down", "retry_after": True, "code": 429}, None),
     ],
 )
 def test_a_wait_that_a_field_names_is_kept(error: object, seconds: float | None) -> None:
     assert failure_of({"error": error}, 429).retry_after == seconds
+
+
+def test_of_what_a_server_calls_its_failure_the_beginning_counts() -> None:
+    """Patterns are looked for in it, whose time grows with its square."""
+    far = {"message": "no", "type": f"{'x' * 3000} insufficient_quota"}
+    assert failure_of({"error": far}, 429).code == "provider_rate_limited"
 
 
 def test_an_error_that_comes_as_a_stream_is_read() -> None:
