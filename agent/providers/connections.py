@@ -90,6 +90,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._response = response = ResponseParser()
         self._trouble = None
+        self._unread = 0  # the last response may have been left with some
         self._resume()
         self._transport.write(request)
         while not response.status:
@@ -169,8 +170,8 @@ class Connection(asyncio.Protocol):
             return
         self._feed(response, data)
         self._unread += len(data)
-        watched = self._waiter is not None or self._socket is None or response.complete
-        if not watched or self._unread > MAX_UNREAD_BYTES:
+        unwatched = self._waiter is None and self._socket is not None
+        if (unwatched or self._unread > MAX_UNREAD_BYTES) and not response.complete:
             self._pause()
         self._wake()
 

@@ -27,6 +27,7 @@ from agent.providers.connections import (
 from agent.providers.http1 import Broken
 from tests.support.counting import circles
 from tests.support.raw_server import ASK, CHUNKED, HI, Server, asked, says, says_last, whole
+from tests.support.waiting import happened
 
 OFFERED = 32 * 2**20
 
@@ -293,6 +294,36 @@ async def test_a_trusted_server_is_asked_over_one_secure_connection(tmp_path):
     async with Server(says(HI), says(CHUNKED + b"2\r\nHi\r\n0\r\n\r\n"), tls=theirs) as server:
         for _ in range(3):
             assert await whole(await asked(pool, server)) == b"Hi"
+        assert server.opened == 1
+        await pool.aclose()
+
+
+async def test_what_was_left_unread_pauses_neither_the_wait_for_a_request_nor_the_next_head(
+    tmp_path,
+):
+    """The end of the connection is seen while it waits, and a head that comes in two pieces."""
+    theirs, ours = certified(tmp_path)
+    long = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % MAX_UNREAD_BYTES
+    long += b"x" * MAX_UNREAD_BYTES
+
+    async def in_two_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HI[:20])
+        await asyncio.sleep(0.05)
+        writer.write(HI[20:])
+
+    pool = Connections(ours)
+    async with (
+        asyncio.timeout(10),
+        Server(says(long), in_two_pieces, says_last(long), tls=theirs) as server,
+    ):
+        first = await asked(pool, server)
+        await happened(lambda: first._response.complete)
+        first.close()
+        assert await whole(await asked(pool, server)) == b"Hi"
+        last = await asked(pool, server)
+        await happened(lambda: last._response.complete)
+        last.close()
+        await happened(lambda: not pool._open)
         assert server.opened == 1
         await pool.aclose()
 

@@ -9,6 +9,7 @@ import pytest
 from agent.providers.connections import Connection, Reply
 from tests.support.counting import python_calls
 from tests.support.raw_server import CHUNKED, HI, Server, asked, says, whole
+from tests.support.waiting import happened
 
 
 class Talk:
@@ -72,6 +73,20 @@ async def test_who_comes_now_and_then_finds_the_end(pool):
         reply.close()
         assert await whole(await asked(pool, server)) == b"Hi"
         assert server.opened == 1
+
+
+async def test_who_found_the_end_sees_the_connection_closed_while_it_waits(pool):
+    talk = Talk()
+    async with Server(talk.play) as server:
+        reply = await asked(pool, server)
+        await talk.say(b"a", b"b")
+        talk.end()
+        await asyncio.sleep(0.01)
+        assert reply.take() == b"ab"
+        reply.close()
+        assert pool._open
+        talk.break_off()
+        await happened(lambda: not pool._open)
 
 
 @pytest.mark.parametrize("closed_by", [Talk.break_off, lambda talk: talk._writer.close()])
