@@ -25,13 +25,18 @@ def message_of(line: bytes) -> SessionMessage | None:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
-        answer = _answer(line) if b'"id"' in line else None
+        return improper_answer(line)
+
+
+def improper_answer(line: bytes) -> SessionMessage | None:
+    """An answer that is almost JSON-RPC; None: not even that, or no answer."""
+    answer = _answer(line) if b'"id"' in line else None
+    if answer is None:
+        return None
     try:
-        if answer is not None:
-            return SessionMessage(jsonrpc_message_adapter.validate_python(answer, by_name=False))
+        return SessionMessage(jsonrpc_message_adapter.validate_python(answer, by_name=False))
     except ValueError:
-        pass  # its id is none
-    return None
+        return None  # its id is none
 
 
 def _answer(line: bytes) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 
 from agent.bounds import Bounds
 from agent.children import Wrapped, kill_group
-from agent.mcp.messages import message_of
+from agent.mcp.messages import improper_answer, message_of
 from agent.mcp.sieve import Sieve, TooMuch
 
 BLOCK_BYTES = 64 * 1024
@@ -169,7 +169,7 @@ class Pipes:
         try:
             head = msgspec.json.decode(line, type=_Head)
         except msgspec.MsgspecError:
-            return message_of(line)  # no request and no notice: these pass as they should be only
+            return improper_answer(line)  # what asks or tells passes the sieve or not at all
         if head.method and not self._sieve.admits(head.method, asks=head.id is not msgspec.UNSET):
             return None
         return message_of(line)

@@ -85,7 +85,7 @@ class _Pinned(httpx2.AsyncBaseTransport):
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("The answer is packed, which was not asked for.")
-        if response.status_code >= 400:
+        if response.status_code >= 400 and request.method == "POST":  # a GET only listens
             self._refusal.status = response.status_code
             self._refusal.in_session = SESSION in request.headers
         assert isinstance(response.stream, httpx2.AsyncByteStream)

@@ -126,6 +126,19 @@ async def test_a_session_that_the_server_forgot_begins_anew(
     assert mode == "" or "Session not found (HTTP 400)" in second.content
 
 
+async def test_a_server_that_refuses_to_be_listened_to_has_not_refused_the_call(
+    folder: Path, http_server: HttpServer
+) -> None:
+    tools = {"echo": {"capability": "test:read"}}
+    servers = declared(near={"url": http_server.url, "tools": tools, "private": True})
+    http_server.mode = "deaf"
+    async with desk(folder, servers) as one:
+        await one.accept()
+        told = await one.call("near_echo", q="1")
+    assert told.content.endswith("answered with an error: No tea")
+    assert http_server.sessions == 1
+
+
 @pytest.fixture
 def http_server() -> Iterator[HttpServer]:
     with HttpServer() as server:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
-from agent.mcp.messages import message_of
+from agent.mcp.messages import improper_answer, message_of
 from agent.mcp.results import answer_of
 
 TEXT = b'{"content":[{"type":"text","text":"%s"}]}'
@@ -96,3 +96,11 @@ def test_what_answers_nothing_is_nothing(line: bytes) -> None:
 )
 def test_content_that_is_no_list_is_not_lost(content: Any, text: str) -> None:
     assert answer_of({"content": content}, str).text == text
+
+
+@pytest.mark.parametrize("asks", [b"", b'"id":1,'])
+def test_only_an_answer_may_be_improper(asks: bytes) -> None:
+    """A request with NaN, which the SDK would take, has not been through the sieve."""
+    line = b'{"jsonrpc":"2.0",%s"method":"ping","params":{"x":NaN}}' % asks
+    assert improper_answer(line) is None
+    assert improper_answer(answer(b'"result":{"x":NaN}')) is not None

@@ -21,6 +21,9 @@ class HttpServer:
         """A redirect to another host was followed."""
         self.sessions = 0
         """That began; one that is older than the newest is not known any more."""
+        self.called = threading.Event()
+        self.unheard = threading.Event()
+        """With `mode` "deaf" a GET is refused while a call is under way."""
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.port = self._http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
@@ -53,7 +56,13 @@ class _Handler(BaseHTTPRequestHandler):
             error = {"code": -32001, "message": "Session not found"}
             status = 400 if self.ours.mode == "words" else 404
             self._send(status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
-        elif self.ours.mode not in ("", "words"):
+        elif self.ours.mode == "deaf" and message["method"] == "tools/call":
+            self.ours.called.set()
+            self.ours.unheard.wait(10)
+            error = {"code": -32000, "message": "No tea"}
+            answer = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+            self._send(200, json.dumps(answer).encode())
+        elif self.ours.mode not in ("", "words", "deaf"):
             self._send(*self._bad(self.ours.mode))
         else:
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": self._result(message)}
@@ -66,7 +75,10 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def do_GET(self) -> None:
-        self._send(405, b"")
+        if self.ours.mode == "deaf":
+            self.ours.called.wait(10)
+        self._send(404 if self.ours.mode == "deaf" else 405, b"")
+        self.ours.unheard.set()
 
     def _session_is_over(self) -> bool:
         return self.headers["Mcp-Session-Id"] != f"s{self.ours.sessions}"
