@@ -175,12 +175,11 @@ def _stream(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
 
 def _reasoning(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     named = _REASONING.search(said)
-    surely = _REASONING_FIELD.search(said)
-    found = surely[0] if named and surely else named and (named[1] or named[3])
-    field = (found or "").lower()
-    if quirks.reasoning_field or not field or field in quirks.dropped:
+    if named is None or quirks.reasoning_field:
         return None
-    return quirks.evolve(reasoning_field=field)
+    surely = _REASONING_FIELD.search(said)
+    field = (surely[0] if surely else named[1] or named[3]).lower()
+    return None if field in quirks.dropped else quirks.evolve(reasoning_field=field)
 
 
 def _content(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
@@ -233,10 +232,8 @@ def _schemas(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
 def _descriptions(quirks: Quirks, said: str, body: dict[str, Any]) -> Quirks | None:
     found = _DESCRIPTION.search(said)
     limit = int(found[1]) if found else 0
-    longest = max(
-        (len(each["function"]["description"]) for each in body.get("tools", ())), default=0
-    )
-    return quirks.evolve(description_chars=limit) if limit < longest and found else None
+    sizes = [len(each["function"]["description"]) for each in body.get("tools", ())]
+    return quirks.evolve(description_chars=limit) if 0 < limit < max(sizes, default=0) else None
 
 
 def plain_schema(schema: Any, without: Sequence[str], seen: set[str] | None = None) -> Any:
