@@ -193,13 +193,18 @@ def goal_of(webhook: Webhook, body: bytes) -> str:
 
 _INNER_QUOTES = str.maketrans("“”", '""')
 """The sender's words do not end where they say: what follows would be taken for ours."""
+_ENDS = tuple(".:!?。：！？")  # noqa: RUF001 - as a goal in Chinese ends
+"""A goal that ends so needs no colon behind it."""
 
 
 def _title(webhook: Webhook, body: bytes) -> str:
     """Of the session that it opens: all of one webhook would be called the same by their goal."""
     said = gist(clean(body.decode("utf-8", "replace")))
     goal = title_of(webhook.goal)
-    return f"{goal}: “{said.translate(_INNER_QUOTES)}”" if said else goal
+    if not said:
+        return goal
+    colon = "" if goal.endswith(_ENDS) else ":"
+    return f"{goal}{colon} “{said.translate(_INNER_QUOTES)}”"
 
 
 def _place(webhook: Webhook, follow_up_of: str) -> tuple[UUID | None, UUID | None]:

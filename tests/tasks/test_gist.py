@@ -71,3 +71,11 @@ def test_sessions_of_one_webhook_are_told_apart(nothing_counted: None) -> None:
     titles = set(Session.objects.values_list("title", flat=True))
     assert titles == {"Sort this issue: “Leak”", "Sort this issue: “Smoke”", "Sort this issue"}
     assert Webhook.objects.get().goal == "Sort this issue"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("goal", ["Say what the build said.", "What broke?", "查。"])
+def test_no_colon_stands_behind_the_end_of_a_sentence(nothing_counted: None, goal: str) -> None:
+    webhook, secret = make_webhook(goal=goal)
+    assert send(webhook, token(secret), b'{"title": "Leak"}').status_code == 202
+    assert Session.objects.get().title == f"{goal} “Leak”"
