@@ -102,6 +102,13 @@ def test_while_the_loop_has_time_a_hub_rings_for_every_delta(
     assert write(own, clock, 10_000, 1.0, busy=0.9 * most) == 10_000
 
 
+def test_runs_that_were_active_before_the_loop_came_count(own: Hub) -> None:
+    others(own, MANY)
+    clock = Clock()
+    own.attach(clock, 0.04, cpu=clock.cpu)  # type: ignore[arg-type]
+    assert write(own, clock, 1_000, 1.0, busy=0.9 * BUSY_WITH_FEW) < 500
+
+
 def test_when_others_have_ended_few_runs_are_left(own: Hub, clock: Clock) -> None:
     others(own, MANY)
     own.idle("t1")

@@ -19,6 +19,7 @@ from agent.toolbox import RunTool, Tool, Toolbox, ToolContext, ToolResult
 from tasks import service, starting
 from tasks.models import Task
 from tasks.runs import Ending, Run
+from tasks.stopping import Stop
 from tests.support.runs import House, ScriptedModels
 from tests.support.turns import DONE
 
@@ -162,3 +163,16 @@ async def test_a_message_while_its_files_are_looked_at_gets_another_step(house: 
     task = await Task.objects.aget(pk=run.task_id)
     assert task.final_answer == "That too."
     await house.check(task.pk)
+
+
+async def test_a_run_that_was_told_to_stop_before_it_began_does_nothing(house: House) -> None:
+    """The server began to stop while the task was taken."""
+
+    async def work(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        raise AssertionError("nobody is asked")
+
+    run = await begin(house, "test:read", work, WORK)
+    before = await house.types(run.task_id)
+    run.stop(Stop.SHUTDOWN)
+    assert await run.drive() is Ending.RELEASED
+    assert await house.types(run.task_id) == before
