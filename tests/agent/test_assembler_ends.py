@@ -39,6 +39,17 @@ def test_an_end_without_reason_and_done_is_incomplete(stream):
         assemble([stream])
 
 
+USED = event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+
+
+def test_usage_alone_ends_what_was_said_as_its_last_word():
+    said = event(chunk(content="a"))
+    assert text_of(assemble([said, USED])[1]) == "a"
+    for stream in ([USED], [said, USED, said], [USED, said]):
+        with pytest.raises(ProviderIncomplete):
+            assemble(stream)
+
+
 def test_a_damaged_chunk_is_not_skipped():
     with pytest.raises(ProviderIncomplete, match="damaged"):
         reply_to(chunk(content="a"), b'{"choices":[{"delta"', chunk("stop"))

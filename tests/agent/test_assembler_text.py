@@ -224,3 +224,11 @@ def test_any_cutting_of_a_text_gives_the_same_without_the_key(text, key, cuts):
     values = [chunk(content=piece) for piece in parts(whole, *cuts)]
     reply = reply_to(*values, scrub=Scrubber(key))
     assert text_of(reply) == whole.replace(key, "***")
+
+
+def test_a_field_behind_the_answer_is_no_part_of_it():
+    """Where all around it is as in the events before and behind it."""
+    alike = [event({"choices": [{"delta": {"content": text}}]}) for text in "abc"]
+    other = alike[0].replace(b'"a"', b'"d", "reasoning": "e"')
+    _deltas, reply = assemble([*alike, alike[1] + other + alike[2], event(chunk("stop"))])
+    assert (text_of(reply), reasoning_of(reply)) == ("abcbdc", "e")

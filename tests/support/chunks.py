@@ -9,7 +9,7 @@ from typing import Any
 from agent.events import AssistantDelta, Delta, ReasoningDelta, ToolCallDelta
 from agent.messages import Reasoning, Reply, Text, ToolCall
 from agent.providers.assembler import Assembler
-from agent.providers.sse import SSEParser
+from agent.providers.reading import BodyReader
 
 
 def assembler(**options: Any) -> Assembler:
@@ -19,9 +19,10 @@ def assembler(**options: Any) -> Assembler:
 
 def assemble(reads: list[bytes], **options: Any) -> tuple[list[Delta], Reply]:
     """The path of the bytes in production, without the network."""
-    parser, target = SSEParser(), assembler(**options)
-    deltas = [delta for read in reads for delta in target.feed(parser.feed(read))]
-    deltas += target.feed(parser.close())
+    target = assembler(**options)
+    reader = BodyReader(target)
+    deltas = [delta for read in reads for delta in reader.feed(read)]
+    deltas += reader.close()
     rest, reply = target.finish()
     return deltas + rest, reply
 

@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from agent.providers import connections
 from agent.providers.connections import (
+    KEEPALIVE_SECONDS,
     MAX_UNREAD_BYTES,
     Connections,
     ConnectTimeout,
@@ -312,18 +313,17 @@ async def test_what_was_left_unread_pauses_neither_the_wait_for_a_request_nor_th
         writer.write(HI[20:])
 
     pool = Connections(ours)
-    async with (
-        asyncio.timeout(10),
-        Server(says(long), in_two_pieces, says_last(long), tls=theirs) as server,
-    ):
+    async with Server(says(long), in_two_pieces, says_last(long), tls=theirs) as server:
         first = await asked(pool, server)
         await happened(lambda: first._response.complete)
         first.close()
+        (connection,) = pool._open
         assert await whole(await asked(pool, server)) == b"Hi"
         last = await asked(pool, server)
         await happened(lambda: last._response.complete)
         last.close()
-        await happened(lambda: not pool._open)
+        async with asyncio.timeout(KEEPALIVE_SECONDS / 2):
+            await connection.lost
         assert server.opened == 1
         await pool.aclose()
 

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from agent.providers.connections import Connection, Reply
+from agent.providers.connections import KEEPALIVE_SECONDS, Connection, Reply
 from tests.support.counting import python_calls
 from tests.support.raw_server import CHUNKED, HI, Server, asked, says, whole
-from tests.support.waiting import happened
 
 
 class Talk:
@@ -84,9 +83,10 @@ async def test_who_found_the_end_sees_the_connection_closed_while_it_waits(pool)
         await asyncio.sleep(0.01)
         assert reply.take() == b"ab"
         reply.close()
-        assert pool._open
+        (connection,) = pool._open
         talk.break_off()
-        await happened(lambda: not pool._open)
+        async with asyncio.timeout(KEEPALIVE_SECONDS / 2):
+            await connection.lost
 
 
 @pytest.mark.parametrize("closed_by", [Talk.break_off, lambda talk: talk._writer.close()])
