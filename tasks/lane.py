@@ -121,14 +121,18 @@ class Lane(Executor):
 
 
 def nearest(lanes: Sequence[Lane], now: float) -> Lane:
-    """Where a job is done soonest: one that is awake; else where the fewest wait, and of those where
-    the fewest requests are."""
+    """Where a question is answered soonest: by a lane that is awake, else by the freest."""
+    for lane in lanes:
+        if 0 < lane.jobs.qsize() + lane.busy < NEAR and lane.is_quick(now):
+            return lane
+    return freest(lanes)
+
+
+def freest(lanes: Sequence[Lane]) -> Lane:
+    """Where the fewest jobs wait, and of those where the fewest requests are."""
     found, least = lanes[0], (sys.maxsize, 0)
     for lane in lanes:
-        waiting = lane.jobs.qsize() + lane.busy
-        if 0 < waiting < NEAR and lane.is_quick(now):
-            return lane
-        load = waiting, lane.requests
+        load = lane.jobs.qsize() + lane.busy, lane.requests
         if load < least:
             found, least = lane, load
     return found

@@ -33,7 +33,7 @@ from django.utils.log import log_response
 from streaming.asgi.headers import head_of
 from streaming.asgi.streams import EventStream, Request, is_stream
 from streaming.asgi.wire import Message, Receive, Scope, Send
-from tasks.lane import Lane, lent_lane, nearest
+from tasks.lane import Lane, freest, lent_lane, nearest
 
 LANES = 8
 OPENING = 16
@@ -57,17 +57,17 @@ class _Borrowed(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         if self._lane is not None:
             return self._lane.submit(fn, *args, **kwargs)
-        return self._borrow().submit(_tidily, fn, *args, **kwargs)
+        return self._borrow(freest(self._lanes)).submit(_tidily, fn, *args, **kwargs)
 
     def ask(self, work: Callable[[], T]) -> asyncio.Future[T]:
         if self._lane is not None:
             return self._lane.ask(work)
-        return self._borrow().ask(partial(_tidily, work))
+        return self._borrow(nearest(self._lanes, time.monotonic())).ask(partial(_tidily, work))
 
-    def _borrow(self) -> Lane:
-        self._lane = nearest(self._lanes, time.monotonic())
-        self._lane.requests += 1
-        return self._lane
+    def _borrow(self, lane: Lane) -> Lane:
+        lane.requests += 1
+        self._lane = lane
+        return lane
 
     def give_back(self) -> None:
         """Connections that may live for ever wait for the next request; nobody waits for others."""

@@ -22,7 +22,6 @@ from tasks.api import (
     files,
     health,
     models,
-    operations,
     rules,
     sessions,
     tasks,
@@ -46,7 +45,6 @@ api = Api(
     docs_decorator=ensure_csrf_cookie,
 )
 errors.install(api)
-api.add_decorator(operations.directly, "view")
 api.add_router("/tasks", tasks.router)
 api.add_router("/tasks", artifacts.of_task)
 api.add_router("/tasks", exports.of_task)

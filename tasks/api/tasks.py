@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router
+from ninja import Header, Query, Router
 from ninja.responses import Status
 
 from agent.text import clean
@@ -18,7 +18,6 @@ from tasks.api import paging
 from tasks.api.edge import who
 from tasks.api.errors import raw
 from tasks.api.html import Render, bodies
-from tasks.api.operations import Header
 from tasks.api.paging import DEFAULT_LIMIT, Cursor, Limit, Number
 from tasks.api.schemas import (
     CreatedOut,
@@ -54,7 +53,7 @@ MAX_KEY = 200
 async def create_task(
     request: HttpRequest,
     payload: TaskIn,
-    idempotency_key: Annotated[str, Header(..., alias="Idempotency-Key", max_length=MAX_KEY)] = "",
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=MAX_KEY)] = "",
 ) -> Status[CreatedOut]:
     """Create a task. It runs in the background; follow `stream_url`.
 
