@@ -10,6 +10,9 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
+from agent.entries import Spent
+from tasks import endings
+from tasks.api.schemas.tasks import UNUSED
 from tasks.conf import conf
 from tasks.models import Session, Task
 from tests.support.api import code, post
@@ -189,8 +192,16 @@ def test_detail_has_what_the_list_has(alice: Client, house: House) -> None:
 
     assert alice.get("/api/tasks").json() == {"items": [body], "next": None}
     assert (body["status"], body["worker"], body["cost"]) == ("completed", "host:17", 0.25)
-    assert body["usage"] == {"input_tokens": 7}
+    assert body["usage"] == UNUSED | {"input_tokens": 7}
     assert body["created_at"].endswith("Z")
+
+
+def test_usage_has_every_counter_before_a_model_answered(alice: Client) -> None:
+    created = post(alice, "/api/tasks", {"goal": "x"}).json()
+
+    usage = alice.get(f"/api/tasks/{created['id']}").json()["usage"]
+
+    assert usage == endings.usage_fields(Spent())["usage"]
 
 
 def test_list_is_filtered(alice: Client, house: House) -> None:

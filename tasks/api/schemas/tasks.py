@@ -11,6 +11,11 @@ from tasks.api.schemas.common import Mode, Strict, stamp
 from tasks.commands import Created
 from tasks.models import Task
 
+UNUSED = {
+    **dict.fromkeys(("input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens"), 0),
+    "estimated": False,
+}
+"""The use of a task that no model has answered yet."""
 WhenBusy = Literal["reject", "queue", "steer", "interrupt"]
 
 
@@ -87,6 +92,7 @@ class TaskOut(BaseModel):
     error: Any
     steps: int
     usage: dict[str, Any]
+    """Always with every counter."""
     cost: float | None
     worker: str | None
     """host:pid of the process that runs it, while one does."""
@@ -113,7 +119,7 @@ class TaskOut(BaseModel):
             final_answer=task.final_answer,
             error=task.error,
             steps=task.steps,
-            usage=task.usage,
+            usage=UNUSED | task.usage,
             cost=None if task.cost is None else float(task.cost),
             worker=task.lease_worker or None,
             created_at=stamp(task.created_at),
