@@ -64,7 +64,7 @@ class Link:
         self._env = env
         self._sieve = Sieve()
         self._pipes = Pipes(self._sieve, server.bounds)
-        self._refusal = remote.Refusal()
+        self._refusals = remote.Refusals()
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner: asyncio.Task[None] | None = None
@@ -170,33 +170,36 @@ class Link:
         if self._dispatcher is None:
             raise self._broken("there is no connection")
         self._sieve.asked()
-        # No farewell for a request that is given up: its connection is given up with it.
-        options: Any = {
-            "cancel_on_abandon": False,
-            "headers": {"mcp-protocol-version": self._version},
-        }
-        if progress is not None:
-            options["on_progress"] = progress
-        self._refusal.status = 0
-        try:
-            return await self._dispatcher.send_raw_request(method, params, options)
-        except MCPError as error:
-            ended = error.code == CONNECTION_CLOSED and error.message == CONNECTION_ENDED
-            if ended or not self.alive:
-                raise self._broken(self._pipes.trouble or "the connection ended") from None
-            said = cut(self._server.scrub(error.message), 2000)
-            status = f" (HTTP {self._refusal.status})" if self._refusal.status else ""
-            told = f"The MCP server {self._server.name} answered with an error: {said}{status}"
-            raise self._kind_of(error)(told) from None
+        with self._refusals.of_call() as (named, refusal):
+            # No farewell for a request that is given up: its connection is given up with it.
+            options: Any = {
+                "cancel_on_abandon": False,
+                "headers": {"mcp-protocol-version": self._version, **named},
+            }
+            if progress is not None:
+                options["on_progress"] = progress
+            try:
+                return await self._dispatcher.send_raw_request(method, params, options)
+            except MCPError as error:
+                raise self._failure(error, refusal) from None
 
-    def _kind_of(self, error: MCPError) -> type[ToolFailed]:
+    def _failure(self, error: MCPError, refusal: remote.Refusal) -> ToolFailed:
+        ended = error.code == CONNECTION_CLOSED and error.message == CONNECTION_ENDED
+        if ended or not self.alive:
+            return self._broken(self._pipes.trouble or "the connection ended")
+        said = cut(self._server.scrub(error.message), 2000)
+        status = f" (HTTP {refusal.status})" if refusal.status else ""
+        told = f"The MCP server {self._server.name} answered with an error: {said}{status}"
+        return self._kind_of(error, refusal)(told)
+
+    def _kind_of(self, error: MCPError, refusal: remote.Refusal) -> type[ToolFailed]:
         """404 says that the session is over. Some servers say it in words, under 400: what those did
         with the call is not certain enough to ask again."""
-        if not self._refusal.in_session:
+        if not refusal.in_session:
             return ToolFailed
-        if self._refusal.status == 404 and error.code != METHOD_NOT_FOUND:
+        if refusal.status == 404 and error.code != METHOD_NOT_FOUND:
             return SessionEnded
-        in_words = self._refusal.status == 400 and "session" in error.message.lower()
+        in_words = refusal.status == 400 and "session" in error.message.lower()
         return Broken if in_words else ToolFailed
 
     # ── the owner ─────────────────────────────────────────────────────────────────────────────
@@ -205,7 +208,7 @@ class Link:
         """Open, wait, close, all in this one task."""
         try:
             async with self._streams() as (reading, writing):
-                dispatcher = JSONRPCDispatcher(Sifted(reading, self._sieve), writing)
+                dispatcher = JSONRPCDispatcher(reading, writing)
                 async with ClientSession(dispatcher=dispatcher, client_info=_US) as session:
                     self._version = (await session.initialize()).protocol_version
                     self._dispatcher = dispatcher
@@ -244,15 +247,15 @@ class Link:
             self._server.headers,
             private=self._server.private,
             seconds=self._server.seconds,
-            refusal=self._refusal,
+            refusals=self._refusals,
         )
         async with (
             http,
             streamable_http_client(
                 location.url, http_client=http, max_sse_event_size=MAX_MESSAGE
-            ) as streams,
+            ) as (reading, writing),
         ):
-            yield streams
+            yield Sifted(reading, self._sieve), writing
 
     def _why(self, error: Exception) -> str:
         """A half sentence without a stranger's words."""

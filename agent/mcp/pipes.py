@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 from agent.bounds import Bounds
 from agent.children import Wrapped, kill_group
 from agent.mcp.messages import improper_answer, message_of
-from agent.mcp.sieve import Sieve, TooMuch
+from agent.mcp.sieve import MESSAGE_BYTES, Sieve, TooMuch
 
 BLOCK_BYTES = 64 * 1024
 MAX_MESSAGE = 32 * 1024 * 1024
@@ -156,6 +156,7 @@ class Pipes:
             for each in more:
                 message = await self._message(bytes(line))
                 if message is not None:
+                    await self._sieve.heard(MESSAGE_BYTES)
                     await session.send(message)
                 line = bytearray(each)
             if len(line) > MAX_MESSAGE:
@@ -163,9 +164,10 @@ class Pipes:
                 return
 
     async def _message(self, line: bytes) -> SessionMessage | None:
-        """None: nothing that somebody waits for."""
+        """What passes the sieve. None: nothing that somebody waits for."""
         if len(line) >= LARGE:
-            return await asyncio.to_thread(message_of, line)
+            large = await asyncio.to_thread(message_of, line)
+            return large if large and self._sieve.passes(large.message) else None
         try:
             head = msgspec.json.decode(line, type=_Head)
         except msgspec.MsgspecError:

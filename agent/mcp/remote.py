@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 
 import httpx2
 
@@ -23,6 +25,8 @@ MAX_ANSWER = 32 * 1024 * 1024
 """Bytes of one response."""
 CONNECT_SECONDS = 10.0
 SESSION = "mcp-session-id"
+CALL = "pilothouse-call"
+"""A header that names the call to our own transport, which takes it off: no server sees it."""
 
 
 class NotPublic(httpx2.ConnectError):
@@ -31,11 +35,37 @@ class NotPublic(httpx2.ConnectError):
 
 @dataclass
 class Refusal:
-    """The newest answer that was none; the SDK tells of it without what HTTP says."""
+    """The answer to one call that was none; the SDK tells of it without what HTTP says."""
 
     status: int = 0
     in_session: bool = False
     """It was asked in a session that had begun."""
+
+
+class Refusals:
+    """Of the calls that are under way. Each has its own: they run at the same time, and the 404 of
+    one would have another, which was answered, asked again."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._of: dict[str, Refusal] = {}
+
+    @contextmanager
+    def of_call(self) -> Iterator[tuple[dict[str, str], Refusal]]:
+        """Headers to make a call with, and how it is refused, if it is, as long as the block."""
+        call = str(next(self._numbers))
+        refusal = self._of[call] = Refusal()
+        try:
+            yield {CALL: call}, refusal
+        finally:
+            del self._of[call]
+
+    def note(self, request: httpx2.Request, status: int) -> None:
+        """A request was refused; it is of no call if it answers, tells or only listens."""
+        refusal = self._of.get(request.headers.get(CALL, ""))
+        if refusal is not None:
+            refusal.status = status
+            refusal.in_session = SESSION in request.headers
 
 
 def client(
@@ -44,11 +74,11 @@ def client(
     *,
     private: bool,
     seconds: float,
-    refusal: Refusal,
+    refusals: Refusals,
 ) -> httpx2.AsyncClient:
-    """For one server; `refusal` is kept up to date. Close it."""
+    """For one server; `refusals` are told. Close it."""
     return httpx2.AsyncClient(
-        transport=_Pinned(private, refusal),
+        transport=_Pinned(private, refusals),
         headers={**headers, "User-Agent": "Pilothouse (MCP)", "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=seconds),
         trust_env=False,
@@ -70,9 +100,9 @@ async def address_of(host: str, port: int, *, private: bool) -> str:
 class _Pinned(httpx2.AsyncBaseTransport):
     """Connects to addresses that were checked, under the name that was asked for."""
 
-    def __init__(self, private: bool, refusal: Refusal) -> None:
+    def __init__(self, private: bool, refusals: Refusals) -> None:
         self._private = private
-        self._refusal = refusal
+        self._refusals = refusals
         self._http = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -81,15 +111,21 @@ class _Pinned(httpx2.AsyncBaseTransport):
         address = await address_of(host, request.url.port or 443, private=self._private)
         request.extensions = {**request.extensions, "sni_hostname": host}
         request.url = request.url.copy_with(host=address)
-        response = await self._http.handle_async_request(request)
+        response = await self._sent(request)
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("The answer is packed, which was not asked for.")
-        if response.status_code >= 400 and request.method == "POST":  # a GET only listens
-            self._refusal.status = response.status_code
-            self._refusal.in_session = SESSION in request.headers
+        if response.status_code >= 400:
+            self._refusals.note(request, response.status_code)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(response.stream)
+        return response
+
+    async def _sent(self, request: httpx2.Request) -> httpx2.Response:
+        call = request.headers.pop(CALL, None)
+        response = await self._http.handle_async_request(request)
+        if call is not None:
+            request.headers[CALL] = call  # where it is redirected, it is the same call
         return response
 
     async def aclose(self) -> None:

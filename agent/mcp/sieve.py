@@ -1,7 +1,8 @@
 """What a server says, held to a measure: only answers come through freely.
 
 A request of the server (it has no right to one but `ping`) or a progress note passes now and then,
-other notices are dropped. All of it is counted: who says far too much loses the connection.
+other notices are dropped. All of it is counted: who says far too much loses the connection. Each
+message is asked about once: `Pipes` does it line by line, `Sifted` for a transport of the SDK.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Self
 import anyio
 from mcp.client._transport import ReadStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, JSONRPCRequest
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 MAX_SAID = 64 * 1024 * 1024
 """Bytes since our last request."""
@@ -21,7 +22,9 @@ PAUSE_BYTES = 1024 * 1024
 PAUSE_SECONDS = 0.02
 """Who floods us waits for us, not the other way round."""
 ASIDE_SECONDS = 0.1
-"""Between two requests or progress notes that pass."""
+"""Between two requests that pass, and between two progress notes."""
+MESSAGE_BYTES = 1024
+"""What a message counts that is parsed."""
 LIST_CHANGED = "notifications/tools/list_changed"
 PROGRESS = "notifications/progress"
 
@@ -38,7 +41,9 @@ class Sieve:
         """It says that its tools are others now."""
         self._said = 0
         self._paused_at = 0
-        self._aside_at = float("-inf")
+        self._passed_at: dict[bool, float] = {}
+        """When the last request (True) and the last progress note (False) passed: each has a measure
+        of its own, or a `ping` right behind a note would never be answered."""
 
     def asked(self) -> None:
         """We send a request: the count begins anew."""
@@ -54,23 +59,27 @@ class Sieve:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def admits(self, method: str, *, asks: bool) -> bool:
-        """Whether a request (`asks`) or a notice passes."""
+        """Whether a request (`asks`) or a notice passes. What passes takes the place of the next
+        one: do not ask twice about the same."""
         if method == LIST_CHANGED:
             self.list_changed = True
         if not asks and method != PROGRESS:
             return False
         now = asyncio.get_running_loop().time()
-        if now - self._aside_at < ASIDE_SECONDS:
+        if now - self._passed_at.get(asks, float("-inf")) < ASIDE_SECONDS:
             return False
-        self._aside_at = now
+        self._passed_at[asks] = now
         return True
+
+    def passes(self, message: JSONRPCMessage) -> bool:
+        """The same for a message that is parsed already; an answer always does."""
+        if not isinstance(message, JSONRPCRequest | JSONRPCNotification):
+            return True
+        return self.admits(message.method, asks=isinstance(message, JSONRPCRequest))
 
 
 class Sifted:
     """A transport's stream of messages through a sieve."""
-
-    MESSAGE_BYTES = 1024
-    """What a message counts that is parsed already."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception], sieve: Sieve) -> None:
         self._stream = stream
@@ -79,14 +88,8 @@ class Sifted:
     async def receive(self) -> SessionMessage | Exception:
         while True:
             item = await self._stream.receive()
-            await self._sieve.heard(self.MESSAGE_BYTES)
-            if isinstance(item, Exception):
-                continue
-            message = item.message
-            asks = isinstance(message, JSONRPCRequest)
-            if not isinstance(message, JSONRPCRequest | JSONRPCNotification):
-                return item
-            if self._sieve.admits(message.method, asks=asks):
+            await self._sieve.heard(MESSAGE_BYTES)
+            if not isinstance(item, Exception) and self._sieve.passes(item.message):
                 return item
 
     async def aclose(self) -> None:

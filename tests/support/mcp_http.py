@@ -24,6 +24,8 @@ class HttpServer:
         self.called = threading.Event()
         self.unheard = threading.Event()
         """With `mode` "deaf" a GET is refused while a call is under way."""
+        self.released = threading.Event()
+        """With `mode` "apart" the call "slow" waits for it, and every other has a 404."""
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.port = self._http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
@@ -53,16 +55,16 @@ class _Handler(BaseHTTPRequestHandler):
         if "id" not in message:
             self._send(202, b"")
         elif message["method"] == "tools/call" and self._session_is_over():
-            error = {"code": -32001, "message": "Session not found"}
             status = 400 if self.ours.mode == "words" else 404
-            self._send(status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+            self._error(status, None, -32001, "Session not found")
         elif self.ours.mode == "deaf" and message["method"] == "tools/call":
-            self.ours.called.set()
-            self.ours.unheard.wait(10)
-            error = {"code": -32000, "message": "No tea"}
-            answer = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-            self._send(200, json.dumps(answer).encode())
-        elif self.ours.mode not in ("", "words", "deaf"):
+            self._refuse(message["id"], after=self.ours.unheard)
+        elif self.ours.mode == "apart" and message["method"] == "tools/call":
+            if message["params"]["arguments"]["q"] == "slow":
+                self._refuse(message["id"], after=self.ours.released)
+            else:
+                self._error(404, message["id"], -32601, "No such tool")
+        elif self.ours.mode not in ("", "words", "deaf", "apart"):
             self._send(*self._bad(self.ours.mode))
         else:
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": self._result(message)}
@@ -79,6 +81,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.ours.called.wait(10)
         self._send(404 if self.ours.mode == "deaf" else 405, b"")
         self.ours.unheard.set()
+
+    def _refuse(self, number: int, after: threading.Event) -> None:
+        self.ours.called.set()
+        after.wait(10)
+        self._error(200, number, -32000, "No tea")
+
+    def _error(self, status: int, number: int | None, code: int, words: str) -> None:
+        error = {"code": code, "message": words}
+        self._send(status, json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode())
 
     def _session_is_over(self) -> bool:
         return self.headers["Mcp-Session-Id"] != f"s{self.ours.sessions}"

@@ -163,7 +163,18 @@ def answered(params: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": "no such note"}], "isError": True}
     if MODE == "structured":
         return {"content": [], "structuredContent": {"answer": 42}}
+    if MODE == "aside":
+        return {"content": [{"type": "text", "text": aside(params["_meta"]["progressToken"])}]}
     return {"content": called(params["name"], params.get("arguments") or {})}
+
+
+def aside(token: Any) -> str:
+    """What comes back for a `ping` right behind notes, or for ever nothing."""
+    told = {"progressToken": token, "progress": 1, "message": "looking"}
+    note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": told}
+    ping = {"jsonrpc": "2.0", "id": "alive", "method": "ping"}
+    out("\n".join(json.dumps(each) for each in (note, note, ping)))
+    return sys.stdin.readline().strip()
 
 
 ANSWERS = {"initialize": initialized, "tools/list": listed, "tools/call": answered}
