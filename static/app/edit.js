@@ -48,7 +48,9 @@ export function editForm(args, { onEdit, onPreview }) {
     return { value };
   }
 
-  return { node, read, reset, invalid, first: () => fields[0]?.input.focus() };
+  // Whoever was quick enough to be in a field already stays there: what they type goes nowhere else.
+  const first = () => node.contains(document.activeElement) || fields[0]?.input.focus();
+  return { node, read, reset, invalid, first };
 }
 
 function field(name, value) {
