@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 SEND_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
+MAX_KEPT = 64
+"""Messages to single processes that are sent again behind a failure."""
 TROUBLE = (RedisError, OSError, TimeoutError)
 
 
@@ -166,7 +168,8 @@ class Outbox:
             for message in self._packed(session_id, parts):
                 await self._send(group(session_id), message)
         while self._direct:
-            await self._send(*self._direct.popleft())
+            await self._send(*self._direct[0])
+            self._direct.popleft()
 
     async def _send(self, name: str, message: dict[str, Any]) -> None:
         async with asyncio.timeout(SEND_SECONDS):
@@ -176,8 +179,13 @@ class Outbox:
         if not self._failing:
             logger.warning("The relay cannot send, live text pauses: %s", trouble)
         self._failing = True
+        # A question, or its answer, is said once more: while text pauses nobody would ask again.
+        kept = list(self._direct)[:MAX_KEPT]
         self._forget()
         await asyncio.sleep(PAUSE_SECONDS)
+        self._direct.extend(kept)
+        if kept:
+            self._wake.set()
 
     def _messages(self, session_id: str, parts: Iterable[wire.Part]) -> Iterable[dict[str, Any]]:
         return self._packed(session_id, map(wire.encode, parts))
